@@ -96,7 +96,7 @@ class TestValidity:
 
     def test_one_from_later_than_now_or_of_another_issuer_is_refused(self) -> None:
         async def story(api: Api, authenticator: Authenticator) -> None:
-            claims = authenticator._claims(await token(api))
+            claims = authenticator._signed_claims(await token(api))
             assert claims is not None
 
             def signed(head: Object | None = None, **changed: Any) -> str:

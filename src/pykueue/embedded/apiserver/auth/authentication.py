@@ -55,6 +55,15 @@ class Identity(NamedTuple):
     audiences: list[str]
 
 
+class _Signed(NamedTuple):
+    """A token that this server signed: its claims, whom it names, and the objects that must be there."""
+
+    claims: Object
+    user: User
+    #: Plural, namespace, and the name and uid.
+    needed: list[tuple[str, str, Object]]
+
+
 def unauthorized() -> ApiError:
     """401."""
     return ApiError(401, "Unauthorized", "Unauthorized")
@@ -87,8 +96,8 @@ class Authenticator:
         self._key = key
         # By hash, so that the time of a look-up does not depend on how much of a token is right.
         self._tokens = {_hash(token): _authenticated(user) for token, user in (tokens or {}).items()}
-        #: Claims of tokens that this server signed, by hash; when they are valid is asked for each request.
-        self._signed: dict[bytes, Object] = {}
+        #: Tokens that this server signed, by hash; whether they are valid now is asked for each request.
+        self._signed: dict[bytes, _Signed] = {}
 
     def by_token(self, token: str) -> User | None:
         """The user of a bearer token for this server, or None."""
@@ -103,11 +112,13 @@ class Authenticator:
         """Whose token it is; None when it is not valid for any of the audiences."""
         if not token:
             return None
-        user, own = self._tokens.get(_hash(token)), AUDIENCES
+        hashed, own = _hash(token), AUDIENCES
+        user = self._tokens.get(hashed)
         if user is None:
-            claims = self._claims(token)
-            user = self._service_account(claims) if claims is not None else None
-            own = tuple(claims["aud"]) if claims is not None else ()
+            signed = self._remembered(token, hashed)
+            if signed is None or not self._is_valid(signed):
+                return None
+            user, own = signed.user, tuple(signed.claims["aud"])
         common = [one for one in audiences if one in own]
         return Identity(user, common) if user is not None and common else None
 
@@ -204,20 +215,23 @@ class Authenticator:
 
     # -- checking
 
-    def _claims(self, token: str) -> Object | None:
-        """The claims of a token that this server signed and that is valid now."""
-        hashed = _hash(token)
-        claims = self._signed.get(hashed)
-        if claims is None:
+    def _remembered(self, token: str, hashed: bytes) -> _Signed | None:
+        """A token that this server signed, whether or not it is valid now."""
+        found = self._signed.get(hashed)
+        if found is None:
             claims = self._signed_claims(token)
             if claims is None:
                 return None
             if len(self._signed) >= _REMEMBERED:
                 self._signed.clear()
-            self._signed[hashed] = claims
-        now = self._core.clock.time()
-        valid = claims["nbf"] <= now + _LEEWAY and claims["iat"] <= now + _LEEWAY and now < claims["exp"]
-        return claims if valid else None
+            found = self._signed[hashed] = _signed(claims)
+        return found
+
+    def _is_valid(self, signed: _Signed) -> bool:
+        """Whether the account and what the token is bound to are still there, and its time has not ended."""
+        now, claims = self._core.clock.time(), signed.claims
+        in_time = claims["nbf"] <= now + _LEEWAY and claims["iat"] <= now + _LEEWAY and now < claims["exp"]
+        return in_time and all(self._present(*one) for one in signed.needed)
 
     def _signed_claims(self, token: str) -> Object | None:
         """The claims of a token that this server signed, with all that a valid one has."""
@@ -237,33 +251,29 @@ class Authenticator:
         except (binascii.Error, ValueError, KeyError, TypeError):
             return None
 
-    def _service_account(self, claims: Object) -> User | None:
-        """The account of valid claims, if it and what the token is bound to are still there."""
-        private = claims["kubernetes.io"]
-        namespace, account = private["namespace"], private["serviceaccount"]
-        bound = [kind for kind in _BOUND if kind.lower() in private]
-        if "pod" in private and "node" in private:
-            bound.remove("Node")  # only for information: the token ends with the pod
-        present = self._present("serviceaccounts", namespace, account) and all(
-            self._present(_BOUND[kind], "" if kind == "Node" else namespace, private[kind.lower()])
-            for kind in bound
-        )
-        if not present:
-            return None
-        extra = {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]}
-        for kind in ("pod", "node"):
-            for field in ("name", "uid"):
-                if field in private.get(kind, {}):
-                    extra[f"authentication.kubernetes.io/{kind}-{field}"] = [private[kind][field]]
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
-        return _authenticated(User(claims["sub"], groups, account["uid"], extra))
-
     def _present(self, plural: str, namespace: str, reference: Object) -> bool:
         found = self._core.find_settled("", plural, namespace, reference["name"])
         if found is None or found["metadata"]["uid"] != reference.get("uid"):
             return False
         deleted = found["metadata"].get("deletionTimestamp")
         return deleted is None or deleted >= time_text(int(self._core.clock.time()) - _LEEWAY)
+
+
+def _signed(claims: Object) -> _Signed:
+    private = claims["kubernetes.io"]
+    namespace, account = private["namespace"], private["serviceaccount"]
+    bound = [kind for kind in _BOUND if kind.lower() in private]
+    if "pod" in private and "node" in private:
+        bound.remove("Node")  # only for information: the token ends with the pod
+    needed = [("serviceaccounts", namespace, account)]
+    needed += [(_BOUND[kind], "" if kind == "Node" else namespace, private[kind.lower()]) for kind in bound]
+    extra = {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]}
+    for kind in ("pod", "node"):
+        for field in ("name", "uid"):
+            if field in private.get(kind, {}):
+                extra[f"authentication.kubernetes.io/{kind}-{field}"] = [private[kind][field]]
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    return _Signed(claims, _authenticated(User(claims["sub"], groups, account["uid"], extra)), needed)
 
 
 def _check_request(request: Object, account: Object) -> None:
