@@ -18,12 +18,14 @@ def url(running: Installation, kubectl: Kubectl) -> Iterator[str]:
     """Address of a dashboard that runs with nothing but the token of its account."""
     plane = running.plane
     Queues(plane, "shown", cpu="1").submit("waits", cpu="2")
-    objects = [obj for obj in yaml.safe_load_all(rendered("--dashboard")) if obj]
-    kubectl.apply(*(obj for obj in objects if obj["metadata"]["name"] == "kueue-dashboard"))
+    manifests = [obj for obj in yaml.safe_load_all(rendered("--dashboard")) if obj]
+    objects = [obj for obj in manifests if obj["metadata"]["name"] == "kueue-dashboard"]
+    kubectl.apply(*objects)
     token = kubectl("create", "token", "kueue-dashboard", "-n", NAMESPACE).strip()
     kubeconfig = plane.kubeconfig("dashboard", token=token)
     with running_dashboard(kubeconfig, kubeconfig.with_name("dashboard.log")) as found:
         yield found
+    kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
 def test_an_administrator_sees_every_page(url: str, kubectl: Kubectl) -> None:
