@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench.causes.__main__ import CAUSES, measure
 from bench.causes.meter import LOOP, SERVER, Meter
 from bench.comparison.runner import generator
-from bench.end_to_end.load import SHAPES
+from bench.end_to_end.load import KINDS, SHAPES
 from bench.engine import shapes
 
 from pykueue.clock import run_virtual
@@ -33,6 +33,11 @@ def test_the_time_of_the_manager_is_counted_apart_from_that_of_the_server(
     assert requests > 50
     assert {LOOP, SERVER} <= meter.seconds.keys()
     assert not meter.runs
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_load_can_create_what_its_shapes_set_up(shape: str) -> None:
+    assert {type(each).__name__ for each in SHAPES[shape](0.01).setup} <= KINDS.keys()
 
 
 @pytest.mark.parametrize(
