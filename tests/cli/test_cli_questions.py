@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import jsonschema_rs
@@ -31,6 +35,42 @@ def test_data_follows_the_printed_schema(command: str) -> None:
     jsonschema_rs.validate(schema, json.loads(result.output))
     in_yaml = yaml.safe_load(run(command, "-f", EXAMPLE, "-o", "yaml").output)
     assert in_yaml.keys() == json.loads(result.output).keys()
+
+
+@pytest.fixture
+def ending_server() -> Iterator[str]:
+    """The URL of a server that closes every connection within its first response."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"items": [')
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("why", "w"), ("story", "w"), ("top",), ("share",), ("used",), ("shadow",), ("list", "workload")],
+    ids=lambda arguments: arguments[0],
+)
+def test_server_that_goes_away_within_a_response_is_one_line(
+    ending_server: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": ending_server}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    content = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
+    result = run(*arguments, "--kubeconfig", str(kubeconfig))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: {ending_server}: the connection ended within a response\n"
 
 
 def test_wrong_groups_and_windows_are_status_2() -> None:

@@ -112,6 +112,8 @@ class HttpTransport:
                 answer = await self._answered(request, body)
         except TimeoutError as error:
             raise ConnectionError(f"{self.base_url} did not answer within {self._limit:g} s") from error
+        except aiohttp.ClientPayloadError as error:
+            raise ConnectionError(f"{self.base_url}: the connection ended within a response") from error
         except aiohttp.ClientError as error:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
         if answer.status >= 400:
