@@ -13,6 +13,7 @@ from pykueue.api.objects import key_of
 from pykueue.engine import Removed, workload_events
 from pykueue.engine.dump import dump, load
 from pykueue.engine.options import DeviceMapping
+from pykueue.engine.quota.usage import to_quantity
 
 MEMORY = DeviceMapping(
     "example.com/memory",
@@ -171,6 +172,20 @@ def test_gate_of_counters(on: bool) -> None:
     made.workload("more", "q", template=pods("t"))
     made.stable()
     assert ("more" in made.reserved()) is not on  # the third device is no partition
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "shown"),
+    [
+        ("example.com/memory", 40 * GI, "40Gi"),
+        ("example.com/memory", 3 * GI // 2, "1536Mi"),
+        ("example.com/memory", 1000, "1k"),
+        ("example.com/gpus", 2, "2"),
+        ("example.com/gpus", 0, "0"),
+    ],
+)
+def test_amounts_of_counters_are_shown_as_sizes(resource: str, amount: int, shown: str) -> None:
+    assert str(to_quantity(resource, amount)) == shown
 
 
 def partition(name: str, memory: str) -> dict[str, Any]:

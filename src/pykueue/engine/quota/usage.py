@@ -26,6 +26,7 @@ UNLIMITED: Final = 1 << 100
 _BOUNDED: Final = 1 << 99
 #: Resources counted in bytes, besides huge pages.
 BYTES: Final = ("memory", "ephemeral-storage")
+_MEBI: Final = 1 << 20
 _GIBI: Final = 1 << 30
 
 
@@ -59,10 +60,14 @@ def in_gibi(resource: str, amount: float) -> float:
 
 
 def to_quantity(resource: str, amount: int) -> Quantity:
-    """The amount as people and manifests write it: sizes in bytes with binary suffixes."""
+    """The amount as people and manifests write it: sizes in bytes with binary suffixes.
+
+    Counters and capacities of devices are sizes, too, and their resources have any name: whole mebibytes are
+    shown as such.
+    """
     if resource == "cpu":
         return Quantity.of_milli(amount)
-    if is_bytes(resource):
+    if is_bytes(resource) or (amount and amount % _MEBI == 0):
         return Quantity.of(amount, "BinarySI")
     return Quantity.of(amount)
 
