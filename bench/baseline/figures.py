@@ -19,6 +19,7 @@ FIGURES: Final[dict[str, tuple[str, ...]]] = {
     "engine-deep": ("-m", "bench.engine", "--one", "deep", "10000"),
     "engine-topology": ("-m", "bench.engine", "--one", "topology", "0.1"),
     "engine-packed": ("-m", "bench.engine", "--one", "packed", "0.25"),
+    "simulate": ("-m", "bench.simulate", "--shape", "quota", "--jobs", "3000"),
     "questions": ("-m", "bench.questions", "--pending", "500", "--queues", "10", "--sample", "20"),
     "kinds": ("-m", "bench.kinds", "--scale", "0.02"),
     "manager": ("-m", "bench.manager", "--workloads", "500"),
