@@ -19,7 +19,8 @@ ROOM: Final = 1 << 20
 UNLIMITED: Final = 1 << 62
 #: No resource name contains a space.
 _PREFIX: Final = "host port "
-_ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
+#: As the scheduler understands it, `::` is an address like others.
+_ALL_ADDRESSES: Final = ("", "0.0.0.0")
 
 
 def is_host_port(resource: str) -> bool:
