@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from web_visibility_world import KUEUE, WORKLOADS, World, in_world, queues, workload
 
+from pykueue.api import decode_as, kueue
 from pykueue.api.resources import KUEUE_GROUP
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
@@ -20,6 +21,7 @@ from pykueue.manager.configuration import load
 from pykueue.questions.cluster_state import followed_kinds
 from pykueue.questions.shadow import KUEUE_FLUSH_DELAY, Report, Settings, Shadow
 from pykueue.questions.shadow.changes import Change, ChangeQueue
+from pykueue.questions.shadow.decisions import assignment_text, same_assignment
 from pykueue.questions.shadow.metrics import ShadowMetrics
 from pykueue.questions.shadow.report import report_text
 
@@ -284,6 +286,34 @@ def test_decision_that_the_manager_does_not_make_is_overdue_once() -> None:
         assert (await world.report()).kinds["Admit"].equal == 1
 
     without_manager(story)
+
+
+def placed(*slices: tuple[list[str], int]) -> kueue.Admission:
+    """An admission to a queue with a topology: nodes with as many pods on each, one slice for each."""
+    encoded = [
+        {
+            "domainCount": len(nodes),
+            "valuesPerLevel": [{"individual": {"roots": nodes}}],
+            "podCounts": {"universal": pods},
+        }
+        for nodes, pods in slices
+    ]
+    given = {
+        "name": "main",
+        "flavors": {"cpu": "default"},
+        "count": sum(len(nodes) * pods for nodes, pods in slices),
+        "topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": encoded},
+    }
+    return decode_as(kueue.Admission, {"clusterQueue": "cq", "podSetAssignments": [given]})
+
+
+def test_domains_are_compared_however_they_are_encoded_and_named_in_texts() -> None:
+    one, two = placed((["a", "b"], 1), (["c"], 2)), placed((["a"], 1), (["b"], 1), (["c"], 2))
+    assert same_assignment(one, two)
+    assert not same_assignment(one, placed((["a", "b"], 1), (["d"], 2)))
+    assert assignment_text(one) == "ClusterQueue cq, main x4 cpu=default in a x1, b x1, c x2"
+    many = placed(([f"n{number}" for number in range(10)], 1))
+    assert assignment_text(many).endswith("n7 x1 and 2 more")
 
 
 @pytest.mark.parametrize(("order", "late"), [((1, 2, 3), 0), ((3, 1, 2), 0)])

@@ -11,6 +11,7 @@ from pykueue.api import kueue
 from pykueue.api.hybrid import parts_of
 from pykueue.api.kueue.names import EVICTED, PREEMPTED, QUOTA_RESERVED
 from pykueue.api.meta import Condition, find_condition
+from pykueue.api.topologies import Domain, expand
 from pykueue.engine import Admit, Decision, Preempt, Requeue
 from pykueue.engine.explain.render import reason_text
 from pykueue.questions.shadow.changes import Change
@@ -18,6 +19,9 @@ from pykueue.questions.shadow.report import DecisionKind
 
 #: The preemptor in the message of Preempted=True (docs/reference/kueue-semantics.md 8.10).
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,)]+)")
+
+#: Domains of an assignment that are named.
+_DOMAINS_SHOWN: Final = 8
 
 #: In messages of pending workloads: it does not fit; it stays active nevertheless.
 _UNFIT: Final = "couldn't assign flavors"
@@ -110,9 +114,25 @@ def assignment_text(admission: kueue.Admission | None) -> str:
         f"{each.name} x{each.count if each.count is not None else '?'} "
         + ",".join(f"{resource}={flavor}" for resource, flavor in sorted(each.flavors.items()))
         + "".join(f" {part.flavor} x{part.pods}" for part in parts_of(each))
+        + ("" if parts_of(each) else _domains_text(each.topology_assignment))
         for each in admission.pod_set_assignments
     ]
     return f"ClusterQueue {admission.cluster_queue}, {'; '.join(sets)}"
+
+
+def _domains(assignment: kueue.TopologyAssignment | None) -> list[Domain]:
+    """The domains with their pods, however they are encoded."""
+    return expand(assignment) if assignment is not None else []
+
+
+def _domains_text(assignment: kueue.TopologyAssignment | None) -> str:
+    """The first domains and their pods; empty without a topology."""
+    found = _domains(assignment)
+    if not found:
+        return ""
+    shown = [f"{'/'.join(values)} x{pods}" for values, pods in found[:_DOMAINS_SHOWN]]
+    more = f" and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
+    return f" in {', '.join(shown)}{more}"
 
 
 def same_assignment(one: kueue.Admission | None, other: kueue.Admission | None) -> bool:
@@ -120,7 +140,7 @@ def same_assignment(one: kueue.Admission | None, other: kueue.Admission | None) 
 
     def essence(admission: kueue.Admission) -> object:
         return admission.cluster_queue, [
-            (each.name, each.count, dict(each.flavors), each.topology_assignment)
+            (each.name, each.count, dict(each.flavors), _domains(each.topology_assignment))
             for each in admission.pod_set_assignments
         ]
 
