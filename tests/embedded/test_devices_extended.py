@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nodes_stage import play, pod
+from nodes_stage import Flaky, play, pod
 from test_devices_cluster import GPUS, PARTS, allocated, create, device_class
 
 from pykueue.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
@@ -102,6 +102,23 @@ def test_devices_are_free_again_when_the_pod_is_deleted():
         assert len(await allocated(stage)) == 2
 
     play(story, pools=GPUS, parts=PARTS)
+
+
+@pytest.mark.parametrize("fails", ["/binding", "/resourceclaims"])
+def test_each_pod_has_one_claim_although_writes_fail(fails):
+    async def story(stage):
+        await create(stage, BACKED)
+        await create(stage, *(requesting(f"p{number}", 1, "sleep", "1000") for number in range(4)))
+        await stage.until(120)
+        found = await allocated(stage)
+        assert {name: len(devices) for name, devices in found.items()} == {f"p{n}": 1 for n in range(4)}
+        assert len({device for devices in found.values() for device in devices}) == 4
+        claims = (await stage.client.list(RESOURCE_CLAIMS)).items
+        shown = [(await stage.pod(name))["status"]["extendedResourceClaimStatus"] for name in found]
+        names = {one["resourceClaimName"] for one in shown}
+        assert sorted(one["metadata"]["name"] for one in claims) == sorted(names)
+
+    play(story, pools=GPUS, parts=PARTS, wrap=lambda inner: Flaky(inner, fails))
 
 
 def container(name, count, **more):

@@ -152,6 +152,7 @@ class Claims:
         }
         created = await self._client.create(RESOURCE_CLAIMS, claim)
         namespace, name = key_of(created)
+        self._books.set_claim((namespace, name), created)  # so that it is found if the rest fails
         status = {
             "allocation": self._with_ids(allocation),
             "reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}],
