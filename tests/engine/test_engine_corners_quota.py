@@ -95,7 +95,7 @@ def test_04_a_negative_sum_is_nothing_and_what_was_asked_directly_stays() -> Non
     made.queue("q", {"cpu": "1"})
     made.workload("w", "q", {"nvidia.com/mig-1g.5gb": 2, "credits": 10, "gpu-memory": "3Gi"})
     assert requests_of(made, "w") == {
-        "gpu-memory": "3Gi".replace("3Gi", "3221225472"),
+        "gpu-memory": "3Gi",
         "nvidia.com/mig-1g.5gb": "2",
     }
 
