@@ -11,6 +11,7 @@ from stories_world import Object, Story, holds, job, play, pool
 from pykueue.api import decode
 from pykueue.api.meta import new_condition
 from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, JOBS, WORKLOADS
+from pykueue.clock import Clock, JumpingClock
 from pykueue.questions import competing, find_workload
 from queue_manifests import admission_check, cluster_queue, flavor, local_queue, priority
 
@@ -33,8 +34,13 @@ def queues(
     return [*flavors, queue, local_queue("q")]
 
 
-def run(story: Callable[[Story], Awaitable[None]], objects: list[Object], configuration: str = GATE) -> None:
-    play(story, configuration, nodes=NODES, objects=objects)
+def run(
+    story: Callable[[Story], Awaitable[None]],
+    objects: list[Object],
+    configuration: str = GATE,
+    make_clock: type[Clock] = Clock,
+) -> None:
+    play(story, configuration, nodes=NODES, objects=objects, make_clock=make_clock)
 
 
 def forever(name: str, pods: int, **more: Any) -> Object:
@@ -254,6 +260,23 @@ def test_quota_of_a_deleted_variant_is_released_when_the_job_has_stopped() -> No
         assert await world.events("a", "Stopped")
 
     run(story, queues())
+
+
+def test_job_of_a_drained_queue_runs_again_although_the_clock_was_set_back() -> None:
+    async def story(world: Story) -> None:
+        assert isinstance(world.clock, JumpingClock)
+        await world.create(forever("a", 3))
+        await world.wait(30)
+        await world.patch(CLUSTER_QUEUES, "q", {"spec": {"stopPolicy": "HoldAndDrain"}})
+        await world.wait(30)
+        assert await flavors(world, "a") == set()
+        world.clock.offset -= 50
+        await world.patch(CLUSTER_QUEUES, "q", {"spec": {"stopPolicy": "None"}})
+        await world.wait(30)
+        assert await flavors(world, "a") == {"reservation"}
+        assert await world.running() == 3
+
+    run(story, queues(), make_clock=JumpingClock)
 
 
 def test_question_about_a_job_is_about_its_variant() -> None:

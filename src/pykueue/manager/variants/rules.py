@@ -182,7 +182,18 @@ def _left_by_parent(parent: Workload, variant: Workload) -> bool:
     )
     # Times have seconds: one that was admitted in the second of the eviction was admitted after it.
     since = conditions.since(variant, conditions.ADMITTED)
-    return own and since < conditions.since(parent, conditions.EVICTED) and not conditions.has_quota(parent)
+    before = since < conditions.since(parent, conditions.EVICTED) and not _has_followed(parent, variant)
+    return own and before and not conditions.has_quota(parent)
+
+
+def _has_followed(parent: Workload, variant: Workload) -> bool:
+    """Whether the variant was admitted again after it had been evicted as its parent was.
+
+    The clock of the replica that admitted it may be behind that of the one which evicted the parent.
+    """
+    past = conditions.condition(variant, conditions.EVICTED) or {}
+    message = get(conditions.condition(parent, conditions.EVICTED) or {}, "message")
+    return past.get("message") == transitions.previously(str(message))
 
 
 def _following(parent: Workload, variant: Workload, now: float) -> Change:

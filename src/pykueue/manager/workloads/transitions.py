@@ -60,6 +60,11 @@ def cut(message: str, limit: int = MESSAGE_LIMIT) -> str:
     return message if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "..."
 
 
+def previously(message: object) -> str:
+    """The message of a condition that does not hold any more, from the one that it had; within the limit."""
+    return cut(f"Previously: {message}")
+
+
 def with_condition(
     workload: Workload, kind: str, status: ConditionStatus, reason: str, message: str, now: float
 ) -> Object:
@@ -107,8 +112,8 @@ def reserved(
     for kind in (EVICTED, PREEMPTED, BLOCKED_ON_GATES):
         known = conditions.condition(result, kind)
         if known is not None and known.get("status") == "True":
-            previously = f"Previously: {known.get('message') or known.get('reason')}"
-            result = with_condition(result, kind, "False", QUOTA_RESERVED, previously, now)
+            text = previously(known.get("message") or known.get("reason"))
+            result = with_condition(result, kind, "False", QUOTA_RESERVED, text, now)
     if backfilled is not None:
         result = with_condition(result, BACKFILLED, "True", *backfilled, now)
     elif conditions.condition(result, BACKFILLED) is not None:
@@ -236,8 +241,8 @@ def evicted(workload: Workload, reason: str, message: str, now: float, cause: st
     result = _with_checks_reset(result, now)
     known = conditions.condition(result, BLOCKED_ON_GATES)
     if known is not None and known.get("status") == "True":
-        previously = f"Previously: {known.get('message')}"
-        result = with_condition(result, BLOCKED_ON_GATES, "False", EVICTED, previously, now)
+        text = previously(known.get("message"))
+        result = with_condition(result, BLOCKED_ON_GATES, "False", EVICTED, text, now)
     gates = get(workload, "status", "preemptionGates")
     if gates:
         closed = [_closed_gate(gate, now) for gate in gates]
