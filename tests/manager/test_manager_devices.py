@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from manager_stack import Stack, job, story
@@ -138,6 +139,66 @@ def test_workload_without_template_and_without_cluster_queue_names_one_after_the
         await stack.apply([template("pair", 2)])
         await stack.settle()
         assert not await stack.suspended("a")
+
+    story(test, MAPPED)
+
+
+async def pending(stack: Stack) -> int:
+    """What the status of the LocalQueue says."""
+    number: int = (await stack.local_queue("gpus"))["status"]["pendingWorkloads"]
+    return number
+
+
+def test_local_queue_without_cluster_queue_counts_jobs_whose_claims_can_be_counted() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        await stack.apply([template("pair", 2)])
+        await stack.client.delete(CLUSTER_QUEUES, "gpus", None)
+        await stack.apply([claiming("a", "pair"), claiming("b", "none")])
+        await stack.settle()
+        assert await pending(stack) == 1
+        await stack.client.delete(RESOURCE_CLAIM_TEMPLATES, "pair", "default")
+        await stack.settle()
+        assert await pending(stack) == 0
+        await stack.apply([template("pair", 2)])
+        await stack.settle()
+        assert await pending(stack) == 1
+        assert await stack.message("a") == "ClusterQueue gpus doesn't exist"
+
+    story(test, MAPPED)
+
+
+def test_queues_that_exclude_the_namespace_count_jobs_whose_claims_can_be_counted() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        patch = {"spec": {"namespaceSelector": {"matchLabels": {"team": "a"}}}}
+        await stack.client.patch(CLUSTER_QUEUES, "gpus", None, patch)
+        await stack.apply([template("pair", 2), claiming("a", "pair")])
+        await stack.settle()
+        assert await pending(stack) == 1
+        await stack.client.delete(RESOURCE_CLAIM_TEMPLATES, "pair", "default")
+        await stack.settle()
+        for queue in (await stack.cluster_queue("gpus"), await stack.local_queue("gpus")):
+            assert queue["status"]["pendingWorkloads"] == 0
+
+    story(test, MAPPED)
+
+
+def test_local_queue_counts_a_workload_that_no_longer_names_a_missing_template() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        await stack.apply([template("pair", 2)])
+        await stack.client.delete(CLUSTER_QUEUES, "gpus", None)
+        await stack.apply([claiming("a", "none")])
+        await stack.settle()
+        assert await pending(stack) == 0
+        (workload,) = (await stack.client.list(WORKLOADS)).items
+        (pods,) = deepcopy(workload["spec"]["podSets"])
+        pods["template"]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "pair"
+        patch = {"spec": {"podSets": [pods]}}
+        await stack.client.patch(WORKLOADS, workload["metadata"]["name"], "default", patch)
+        await stack.settle()
+        assert await pending(stack) == 1
 
     story(test, MAPPED)
 

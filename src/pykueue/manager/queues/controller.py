@@ -63,6 +63,7 @@ class QueueController:
         cluster.topologies.on_event(self._topology_changed)
         cluster.cohorts.on_event(self._cohort_changed)
         reservations.on_undone(self._decision_undone)
+        reservations.on_problem(lambda workload: self._workload_changed(MODIFIED, None, workload))
         reservations.on_agreement(
             lambda workload: self._decision_undone(conditions.cluster_queue(workload), workload)
         )
@@ -359,7 +360,8 @@ class _Standing(NamedTuple):
     queue: str
     cluster_queue: str
     state: tuple[bool, ...]
-    #: Which pods of it count, while it has quota: its size may change then, too.
+    #: Which pods of it count, while it has quota: its size may change then, too. While it is misconfigured,
+    #: its pod sets: they decide whether it is in its queue.
     pods: Any
 
 
@@ -393,7 +395,8 @@ def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
         replaces,
         misconfigured,
     )
-    pods = get(workload, "status", "reclaimablePods"), held and _counts(workload)
+    counted = _counts(workload) if held else misconfigured and spec.get("podSets")
+    pods = get(workload, "status", "reclaimablePods"), counted
     return _Standing(
         workload["metadata"].get("namespace") or "",
         str(spec.get("queueName") or ""),

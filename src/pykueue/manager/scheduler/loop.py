@@ -221,6 +221,9 @@ class Scheduler:
                     case Requeue():
                         self._requeues[decision.key] = decision
                         self._requeues_wake.set()
+                        requeued = self._cluster.workload(_key(decision.key))
+                        if decision.explanation.problem and requeued is not None:
+                            self._reservations.problem_found(requeued)
                     case Assign():
                         seen = self._cluster.workload(_key(decision.key)) or {}
                         self._assigning[_key(decision.key)] = get(seen, "status", "admission")

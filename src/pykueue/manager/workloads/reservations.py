@@ -34,6 +34,7 @@ class Reservations:
         self._handlers: list[Callable[[Object], None]] = []
         self._restored_handlers: list[Callable[[Key], None]] = []
         self._undone_handlers: list[Callable[[str, Object | None], None]] = []
+        self._problem_handlers: list[Callable[[Object], None]] = []
         self._additions: list[Callable[[Object], Object]] = []
 
     def on_reserving(self, addition: Callable[[Object], Object]) -> None:
@@ -93,6 +94,20 @@ class Reservations:
         """The scheduler took back an admission that could not be written."""
         for handler in self._undone_handlers:
             handler(cluster_queue, workload)
+
+    def on_problem(self, handler: Callable[[Object], None]) -> None:
+        """Call `handler` with each Workload that the scheduler leaves pending because of a problem.
+
+        The problem is not quota, but what the Workload or its queue specifies.
+        It may have left its queue, or be back in it, and no event reports that: where its ClusterQueue does
+        not exist, its reason stays the same whether its claims of devices can be counted or not.
+        """
+        self._problem_handlers.append(handler)
+
+    def problem_found(self, workload: Object) -> None:
+        """The scheduler decided that a Workload stays pending because of a problem."""
+        for handler in self._problem_handlers:
+            handler(workload)
 
     def __bool__(self) -> bool:
         return bool(self._kept)
