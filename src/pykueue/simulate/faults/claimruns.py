@@ -203,6 +203,12 @@ class ClaimInvariants(Invariants):
         kind = RESOURCE_CLAIM_TEMPLATES
         server.core.on_stored(f"{kind.group}/{kind.plural}", self._template_stored)
         server.core.on_stored(f"{RESOURCE_CLAIMS.group}/{RESOURCE_CLAIMS.plural}", self._claim_stored)
+        for resource in (RESOURCE_CLAIM_TEMPLATES, DEVICE_CLASSES, RESOURCE_SLICES):
+            server.core.on_stored(f"{resource.group}/{resource.plural}", self._countability_stored)
+
+    def _countability_stored(self, _new: Any, _old: Any) -> None:
+        """Workloads may be counted again, or no more: the manager has to react, so that it is not quiet."""
+        self.last_write = self._clock.time()
 
     def _template_stored(self, new: Any, old: Any) -> None:
         if new is not None:
