@@ -22,7 +22,8 @@ def test_mended_runs() -> None:
     """A variant deleted by hand, one whose LocalQueue is gone, a first admission
     that is retained, reclaimable pods that a job has again, and a
     priority class that changed before the admission, and a ClusterQueue
-    deleted before a workload had its variants."""
-    for seed in (37, 61, 65, 383, 2056, 3132):
+    deleted before a workload had its variants, and an admission of a parent
+    whose answer was lost when its variant was evicted."""
+    for seed in (37, 61, 65, 383, 2056, 3132, 40027):
         report = play_variants(seed)
         assert not report.violations, report.text(SHOWN)

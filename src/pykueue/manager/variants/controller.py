@@ -44,6 +44,8 @@ class VariantController:
         self._clock = clock
         self._is_on = cluster.configuration.gates[variants.GATE]
         self._waits = cluster.configuration.wait_for_pods_ready is not None
+        #: Workloads whose last change was not answered: read again before anything follows from them.
+        self._unsure: set[Key] = set()
         self.controller: Controller[Key] = Controller(
             "variant controller", self.reconcile, clock=clock, workers=workers, wait_for=[cluster.synced]
         )
@@ -59,6 +61,8 @@ class VariantController:
     # What leads to work
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        if new is None:
+            self._unsure.discard(key_of(old))
         self._add(old if new is None else new)
 
     def _add(self, workload: Mapping[str, Any]) -> None:
@@ -99,6 +103,11 @@ class VariantController:
         if parent is None or is_deleting(parent) or self._reservations.lost(key) is not None:
             return None
         members = [each for each in owned if (variants.parent_reference(each) or {}).get("uid") == uid]
+        if unsure := self._unsure.intersection((key, *map(key_of, members))):
+            for one in sorted(unsure):
+                await self._writer.reread(self._cluster.workloads, one)
+            self._unsure -= unsure
+            return await self.reconcile(key)
         # Where its LocalQueue is gone, the variants say which queue it is admitted by.
         queue = next(filter(None, map(self._queue, (parent, *members))), None)
         policy = _policy(queue)
@@ -170,9 +179,11 @@ class VariantController:
                 taken[:] = [desired is not None and desired != current]
                 return desired
 
+            self._unsure.add(change.key)
             written = await self._writer.update(
                 self._cluster.workloads, change.key, step, subresource=change.subresource
             )
+            self._unsure.discard(change.key)
             if written is not None and change.event is not None and taken[0]:
                 self._record(written, change.event)
 
