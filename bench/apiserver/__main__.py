@@ -13,7 +13,6 @@ import asyncio
 import json
 import ssl
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,12 +43,7 @@ def gets(server: ServerProcess, prefix: str, objects: int, count: int) -> Iterat
 
 def current_version(server: ServerProcess) -> str:
     """The resourceVersion to watch from."""
-    asked = urllib.request.Request(
-        f"https://{server.host}:{server.port}{WORKLOADS}?limit=1",
-        headers={"Authorization": f"Bearer {server.token}"},
-    )
-    with urllib.request.urlopen(asked, context=server.context) as answer:
-        version: str = json.load(answer)["metadata"]["resourceVersion"]
+    version: str = json.loads(server.read(f"{WORKLOADS}?limit=1"))["metadata"]["resourceVersion"]
     return version
 
 

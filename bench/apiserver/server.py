@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +52,15 @@ class ServerProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def read(self, path: str) -> bytes:
+        """The body of the answer to a GET."""
+        request = urllib.request.Request(
+            f"https://{self.host}:{self.port}{path}", headers={"Authorization": f"Bearer {self.token}"}
+        )
+        with urllib.request.urlopen(request, context=self.context) as answer:
+            body: bytes = answer.read()
+        return body
 
     def cpu(self) -> float:
         """Seconds of CPU time used so far, all threads."""

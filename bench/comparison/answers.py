@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 def answers(server: ServerProcess) -> dict[str, Any]:
     """The longest request (the bound of its bucket, in seconds), answers of 500 and more, open sockets."""
-    request = urllib.request.Request(
-        f"https://{server.host}:{server.port}/metrics", headers={"Authorization": f"Bearer {server.token}"}
-    )
-    with urllib.request.urlopen(request, context=server.context) as answer:
-        text = answer.read().decode()
+    text = server.read("/metrics").decode()
     longest, failed = 0.0, 0.0
     buckets: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for family in text_string_to_metric_families(text):

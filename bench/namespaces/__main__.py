@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,12 +51,8 @@ def creations(server: ServerProcess, names: list[str], config_maps: int, pods: i
         yield request(server, "POST", f"/apis/batch/v1/namespaces/{name}/jobs", job)
 
 
-def read(server: ServerProcess, path: str) -> dict[str, Any]:
-    asked = urllib.request.Request(
-        f"https://{server.host}:{server.port}{path}", headers={"Authorization": f"Bearer {server.token}"}
-    )
-    with urllib.request.urlopen(asked, context=server.context) as answer:
-        found: dict[str, Any] = json.load(answer)
+def items(server: ServerProcess, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(server.read(path))["items"]
     return found
 
 
@@ -74,12 +69,12 @@ async def play(server: ServerProcess, tag: str, options: argparse.Namespace) -> 
     names = [f"{tag}-{number}" for number in range(options.namespaces)]
 
     def pods_exist() -> bool:
-        pods = read(server, "/api/v1/pods")["items"]
+        pods = items(server, "/api/v1/pods")
         wanted = options.namespaces * options.pods
         return sum(1 for pod in pods if pod["spec"].get("nodeName")) >= wanted
 
     def gone() -> bool:
-        return not any(one["metadata"]["name"] in names for one in read(server, namespace_path())["items"])
+        return not any(one["metadata"]["name"] in names for one in items(server, namespace_path()))
 
     before = server.memory()
     created = await drive(server, creations(server, names, options.config_maps, options.pods), 8)

@@ -1,0 +1,1 @@
+"""Two clones compared in interleaved pairs."""

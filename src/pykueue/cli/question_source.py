@@ -138,10 +138,14 @@ def print_answer(answer: Any, output: str, text: Callable[[Any], Iterable[str]])
         click.echo(f"not read: {each}", err=True)
 
 
-def conclude(source: QuestionSource, answer: Any, output: str, text: Callable[[Any], Iterable[str]]) -> None:
-    """Print the answer to a question, with what could not be read; exits with INCOMPLETE where that is
-    anything."""
-    answer.unread, answer.notes = source.unread, source.notes
+def print_and_exit(answer: Any, output: str, text: Callable[[Any], Iterable[str]]) -> None:
+    """Print the answer to a question; exits with INCOMPLETE where something could not be read."""
     print_answer(answer, output, text)
     if answer.unread:
         sys.exit(INCOMPLETE)
+
+
+def conclude(source: QuestionSource, answer: Any, output: str, text: Callable[[Any], Iterable[str]]) -> None:
+    """`print_and_exit` with what could not be read of the source."""
+    answer.unread, answer.notes = source.unread, source.notes
+    print_and_exit(answer, output, text)

@@ -17,7 +17,7 @@ from pykueue.api.meta import format_time, parse_time
 from pykueue.api.objects import Object
 from pykueue.api.resources import PRIORITY_CLASSES, WORKLOAD_PRIORITY_CLASSES
 from pykueue.cli.options import SourceOptions
-from pykueue.cli.question_source import INCOMPLETE, WRONG, QuestionSource, print_answer, read_source
+from pykueue.cli.question_source import WRONG, QuestionSource, print_and_exit, read_source
 from pykueue.engine import Upsert
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
@@ -55,9 +55,7 @@ def run(source: SourceOptions, changes: Sequence[Change], **options: Any) -> Non
         sys.exit(WRONG)
     except (TargetError, ChangeError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    print_answer(answer, options["output"], _lines)
-    if answer.unread:
-        sys.exit(INCOMPLETE)
+    print_and_exit(answer, options["output"], _lines)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from pykueue.api import kueue
 from pykueue.api.durations import format_duration
 from pykueue.api.meta import parse_time
 from pykueue.cli.options import SourceOptions
-from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
+from pykueue.cli.question_source import print_and_exit, read_source
 from pykueue.questions.targets import TargetError, find_workload
 from pykueue.simulate.forecast import When
 from pykueue.simulate.forecast import when as answer_when
@@ -50,9 +49,7 @@ def run(
         raise click.ClickException(str(error)) from None
     if not source.paths:
         _score(scores_file or _score_file(), state, workload, answer)
-    print_answer(answer, output, _lines)
-    if answer.unread:
-        sys.exit(INCOMPLETE)
+    print_and_exit(answer, output, _lines)
 
 
 def _score(file: Path, state: State, workload: kueue.Workload, answer: When) -> None:

@@ -33,9 +33,9 @@ from pykueue.engine.options import Options
 from pykueue.engine.policies import NO_POLICIES, Policies
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
-from pykueue.engine.quota.tree import Tree
+from pykueue.engine.quota.tree import Tree, tree_order
 from pykueue.engine.recorder import Recorder
-from pykueue.engine.state import State, tree_order
+from pykueue.engine.state import State
 from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, RESERVED
 
 _PENDING_REASONS: tuple[PendingReason, ...] = get_args(PendingReason)
@@ -279,7 +279,7 @@ class Engine(Queries):
             return
         for local, queue in self._competing():
             if state.history.due(local, now):
-                state.history.sample(local, state.used_nanos(local), now)
+                state.history.sample(local, now)
                 state.wake(queue)
 
     def next_sample(self) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
-from pykueue.engine.flavors.requests import POD_CLASS_FIELDS, hybrid_text
+from pykueue.engine.flavors.templates import POD_CLASS_FIELDS, hybrid_text
 
 Manifest = dict[str, Any]
 

@@ -25,7 +25,7 @@ from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.flavor_resources import FlavorResources
-from pykueue.engine.quota.tree import Cohort, Forest, Tree
+from pykueue.engine.quota.tree import Cohort, Forest, Tree, tree_order
 from pykueue.engine.quota.usage import to_quantity
 from pykueue.engine.run_times import Backfill
 from pykueue.engine.topology.capacity import NodeCapacity
@@ -59,7 +59,7 @@ class State:
         )
         self.forest = Forest(self.flavor_resources, self.undo_log)
         self.scheduling_classes = SchedulingClasses(options)
-        self.history = UsageHistory(options, self.undo_log)
+        self.history = UsageHistory(options, self.flavor_resources, self.undo_log)
         self.damping = Damping(self.undo_log)
         self.queues: dict[str, ClusterQueue] = {}
         self.backfill = Backfill(self.undo_log, self.queues, self.flavor_resources)
@@ -496,15 +496,6 @@ class State:
         ]
         self.history.penalize(local, info.key, requests)
 
-    def used_nanos(self, local: LocalQueue) -> list[tuple[str, int]]:
-        """What admitted workloads of a LocalQueue use: (resource, nanos), each resource once."""
-        used: dict[str, int] = {}
-        for flavor_resource, amount in local.usage_counts.used.items():
-            if amount:
-                resource = self.flavor_resources.resource(flavor_resource)
-                used[resource] = used.get(resource, 0) + to_quantity(resource, amount).nanos
-        return list(used.items())
-
     # --- settling ---------------------------------------------------------------------------------------
 
     def rebuild(self) -> None:
@@ -606,8 +597,3 @@ def enter_queue(info: WorkloadInfo) -> None:
 def leave_queue(info: WorkloadInfo) -> None:
     """Remove a workload from the pending ones of its queue."""
     info.queue.pending.discard(info)  # type: ignore[union-attr]
-
-
-def tree_order(tree: Tree) -> tuple[str, bool]:
-    """Sorting key: the order in which trees are cycled."""
-    return tree.root.name, tree.root.is_queue

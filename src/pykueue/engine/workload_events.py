@@ -387,7 +387,7 @@ def _settle_history(state: State, info: WorkloadInfo) -> None:
         (one.last_transition_time for one in info.obj.status.conditions if one.type == "Admitted"), None
     )
     now = parse_time(admitted) if admitted else state.now
-    state.history.settle(local, info.key, state.used_nanos(local), now)
+    state.history.settle(local, info.key, now)
     state.wake(queue)
 
 

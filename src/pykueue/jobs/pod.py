@@ -21,7 +21,7 @@ from pykueue.api.pods import has_gate, is_ready, is_terminal
 from pykueue.api.resources import PODS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError, not_supported
 from pykueue.api.validation.syntax import integer, subdomain
-from pykueue.engine.flavors.requests import POD_CLASS_FIELDS
+from pykueue.engine.flavors.templates import POD_CLASS_FIELDS
 
 from .base import JobIntegration, Outcome, Reader, Write
 from .identifiers import IDENTIFIERS, Identifiers

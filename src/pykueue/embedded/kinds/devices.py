@@ -383,12 +383,16 @@ def _name(field: str, name: str | None, known: list[str]) -> Iterator[Cause]:
     known.append(name)
 
 
+def _present(field: str, value: str, fault_of: Callable[[str], str | None]) -> Iterator[Cause]:
+    """A value that is required and has a syntax."""
+    if not value:
+        yield required(field)
+    elif fault := fault_of(value):
+        yield invalid(field, value, fault)
+
+
 def _request(field: str, request: Object) -> Iterator[Cause]:
-    chosen = request.get("deviceClassName") or ""
-    if not chosen:
-        yield required(f"{field}.deviceClassName")
-    elif fault := subdomain(chosen):
-        yield invalid(f"{field}.deviceClassName", chosen, fault)
+    yield from _present(f"{field}.deviceClassName", request.get("deviceClassName") or "", subdomain)
     yield from _selectors(f"{field}.selectors", request.get("selectors") or ())
     mode, count = request.get("allocationMode"), request.get("count") or 0
     if mode not in _MODES:
@@ -482,11 +486,7 @@ def _devices(spec: Object) -> Iterator[Cause]:
 
 
 def _taint(field: str, taint: Object) -> Iterator[Cause]:
-    key = taint.get("key") or ""
-    if not key:
-        yield required(f"{field}.key")
-    elif fault := qualified_name(key):
-        yield invalid(f"{field}.key", key, fault)
+    yield from _present(f"{field}.key", taint.get("key") or "", qualified_name)
     if taint.get("effect") not in _EFFECTS:
         yield not_supported(f"{field}.effect", taint.get("effect"), _EFFECTS)
 

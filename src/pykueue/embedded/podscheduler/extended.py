@@ -39,8 +39,8 @@ def backing(classes: Mapping[str, DeviceClass]) -> dict[str, str]:
 def extended_claim(spec: Object, classes: Mapping[str, str]) -> ExtendedClaim:
     """The claim of a pod with this spec; `classes` by resource are those that devices must be allocated for.
 
-    Each container has devices of its own, but init containers that end use those of the containers after
-    them, and share what they need beyond that.
+    Devices are allocated for each container. Init containers that terminate use the devices of the containers
+    after them, and share what they need beyond that.
     """
     inits = spec.get("initContainers") or []
     containers: list[Object] = [*inits, *spec["containers"]]

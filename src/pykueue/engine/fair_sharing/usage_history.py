@@ -10,6 +10,8 @@ from math import inf
 
 from pykueue.engine.options import Options
 from pykueue.engine.queues.local_queue import LocalQueue
+from pykueue.engine.quota.flavor_resources import FlavorResources
+from pykueue.engine.quota.usage import to_quantity
 from pykueue.engine.undo_log import UndoLog
 
 _NANO = 10**9
@@ -18,9 +20,10 @@ _NANO = 10**9
 class UsageHistory:
     """Computes past usage of LocalQueues."""
 
-    def __init__(self, options: Options, undo_log: UndoLog) -> None:
+    def __init__(self, options: Options, flavor_resources: FlavorResources, undo_log: UndoLog) -> None:
         enabled = options.enabled("AdmissionFairSharing")
         self._settings = options.admission_fair_sharing if enabled else None
+        self._flavor_resources = flavor_resources
         self._undo_log = undo_log
 
     @property
@@ -66,12 +69,12 @@ class UsageHistory:
         """The penalty is void."""
         self._undo_log.drop(local.penalties, key)
 
-    def settle(self, local: LocalQueue, key: str, used: Iterable[tuple[str, int]], now: float) -> None:
-        """The workload was admitted: its penalty becomes past usage. `used` is as for `sample`."""
+    def settle(self, local: LocalQueue, key: str, now: float) -> None:
+        """The workload was admitted: its penalty becomes past usage."""
         penalty = local.penalties.get(key)
         if penalty is None:
             return
-        self.sample(local, used, now)
+        self.sample(local, now)
         consumed = dict(local.consumed)
         for resource, amount in penalty.items():
             consumed[resource] = consumed.get(resource, 0) + amount
@@ -91,8 +94,8 @@ class UsageHistory:
             return None
         return local.sampled + self._settings.sampling_interval
 
-    def sample(self, local: LocalQueue, used: Iterable[tuple[str, int]], now: float) -> None:
-        """Mixes the present usage by admitted workloads (resource, nanos) into the past (10.2)."""
+    def sample(self, local: LocalQueue, now: float) -> None:
+        """Mixes the present usage by admitted workloads into the past (10.2)."""
         settings = self._settings
         if settings is None:
             return
@@ -105,6 +108,15 @@ class UsageHistory:
             return
         share = self.fade(elapsed)
         mixed = {resource: int(amount * (1 - share)) for resource, amount in local.consumed.items()}
-        for resource, amount in used:
+        for resource, amount in self._used(local).items():
             mixed[resource] = mixed.get(resource, 0) + int(amount * share)
         self._undo_log.set(local, "consumed", mixed)
+
+    def _used(self, local: LocalQueue) -> dict[str, int]:
+        """What admitted workloads of a LocalQueue use, in nanos by resource."""
+        used: dict[str, int] = {}
+        for flavor_resource, amount in local.usage_counts.used.items():
+            if amount:
+                resource = self._flavor_resources.resource(flavor_resource)
+                used[resource] = used.get(resource, 0) + to_quantity(resource, amount).nanos
+        return used

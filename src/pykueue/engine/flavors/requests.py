@@ -22,6 +22,7 @@ from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.flavors.devices import Charge, Dependency, Devices, Extended
 from pykueue.engine.flavors.host_ports import host_port_amounts
+from pykueue.engine.flavors.templates import hybrid_text, template_content, template_text, topology_text
 from pykueue.engine.options import Options, Transformation
 from pykueue.engine.quota.usage import units
 
@@ -336,7 +337,14 @@ class SchedulingClasses:
             allowed,
             tuple(
                 [
-                    (pods.name, count, pods.count, pods.min_count, _topology(pods), _text(pods.template))
+                    (
+                        pods.name,
+                        count,
+                        pods.count,
+                        pods.min_count,
+                        topology_text(pods),
+                        template_text(pods.template),
+                    )
                     for pods, count in zip(pod_sets, counts, strict=True)
                 ]
             ),
@@ -398,7 +406,9 @@ class SchedulingClasses:
             if trouble and not problem:
                 problem = f"podSet {pods.name}: {trouble}"
             scheduling_classes.append(scheduling_class)
-            contents.append((pods.name, count, pods.count, pods.min_count, _topology(pods), _content(spec)))
+            contents.append(
+                (pods.name, count, pods.count, pods.min_count, topology_text(pods), template_content(spec))
+            )
             contents.append((sorted(charge.amounts.items()), sorted(charge.replaced), charge.problem))
             contents.append(hybrid_text(pods.template))
         key = repr(contents)
@@ -532,71 +542,3 @@ def _pod_problem(requests: Nanos, limits: Limits) -> str:
                 "of the namespace's LimitRange"
             )
     return ""
-
-
-#: Fields of a pod spec that decide where and whether a pod fits (4.7), besides its containers.
-POD_CLASS_FIELDS: Final = (
-    "nodeSelector",
-    "affinity",
-    "tolerations",
-    "runtimeClassName",
-    "priority",
-    "topologySpreadConstraints",
-    "overhead",
-    "resourceClaims",
-    "resources",
-)
-_CONTAINER_FIELDS: Final = frozenset(("containers", "initContainers"))
-_TEXT_FIELDS: Final = _CONTAINER_FIELDS.union(POD_CLASS_FIELDS)
-
-
-def hybrid_text(template: Mapping[str, Any]) -> str:
-    """What a pod template says about the flavors that its pods may be split over; empty: nothing."""
-    metadata = template.get("metadata")
-    annotations = metadata.get("annotations") if metadata else None
-    return str(annotations.get(HYBRID_ASSIGNMENT_ANNOTATION) or "") if annotations else ""
-
-
-def _text(template: Mapping[str, Any]) -> str:
-    """What a pod template says about its scheduling class. Templates that differ otherwise have equal texts.
-
-    So may have templates that mean the same in another order: then their contents are equal.
-    """
-    parts: list[Any] = [hybrid_text(template)]
-    for field, value in (template.get("spec") or {}).items():
-        if field in _TEXT_FIELDS:
-            if field in _CONTAINER_FIELDS:
-                value = [(c.get("resources"), c.get("ports"), c.get("restartPolicy")) for c in value or ()]
-            parts.append((field, value))
-    return repr(parts)
-
-
-def _content(spec: PodSpec) -> Any:
-    """The same as `_text`, from decoded fields and independent of the order of keys."""
-    return (
-        [_container(container) for container in spec.containers],
-        [(_container(container), container.restart_policy) for container in spec.init_containers],
-        sorted(spec.node_selector.items()),
-        spec.affinity,
-        spec.tolerations,
-        spec.runtime_class_name,
-        spec.priority,
-        spec.topology_spread_constraints,
-        sorted(spec.overhead.items()),
-        repr(spec.resource_claims),
-        (sorted(spec.resources.requests.items()), sorted(spec.resources.limits.items()))
-        if spec.resources is not None
-        else None,
-    )
-
-
-def _container(container: Container) -> Any:
-    return (
-        sorted(container.resources.requests.items()),
-        sorted(container.resources.limits.items()),
-        repr(container.ports),
-    )
-
-
-def _topology(pods: PodSet) -> str:
-    return repr(pods.topology_request) if pods.topology_request is not None else ""

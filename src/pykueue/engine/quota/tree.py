@@ -324,3 +324,8 @@ class Forest:
         self.undo_log.set(node, "path", path)
         self.undo_log.set(node, "flavor_usages", flavor_usages)
         node.rebuilt()
+
+
+def tree_order(tree: Tree) -> tuple[str, bool]:
+    """Sorting key: the order in which trees are cycled."""
+    return tree.root.name, tree.root.is_queue

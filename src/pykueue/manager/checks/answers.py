@@ -6,6 +6,7 @@ Source: docs/reference/admission-checks.md 11.6 and 11.7.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from pykueue.api import conditions
@@ -78,16 +79,17 @@ def answer(
         return Answer(READY, _message(provisioned), updates=_pod_set_updates(config, attempt))
     if admitted:
         return None
-    if 0 < reported_at(attempt.request) <= now:
+    if reported_at(attempt.request) <= now:
         return Answer(PENDING, _unanswered(attempt.request))
     estimate = condition_of(status, "Provisioned") if true_condition(status, "Accepted") else None
     return Answer(PENDING, "" if estimate is None else _message(estimate))
 
 
 def reported_at(request: Mapping[str, Any]) -> float:
-    """When the check reports that no autoscaler answers a request, in seconds since 1970; 0 if one has."""
+    """When the check reports that no autoscaler answers a request, in seconds since 1970; infinite if one
+    has."""
     if get(request, "status", "conditions"):
-        return 0.0
+        return inf
     return parse_time(str(request["metadata"]["creationTimestamp"])) + UNANSWERED
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from pykueue.api import conditions
@@ -202,7 +203,7 @@ class ProvisioningController:
         """Seconds until a check reports that no autoscaler answers its request; None if none will."""
         now = self._clock.time()
         times = [answers.reported_at(attempt.request) for attempt in attempts]
-        return min((at - now for at in times if at > now), default=None)
+        return min((at - now for at in times if now < at < inf), default=None)
 
     def _own_checks(self, workload: Mapping[str, Any]) -> list[str]:
         """The checks of the Workload that belong to this controller."""

@@ -28,18 +28,18 @@ class WorkloadComposer:
         self._writer = context.writer
         self._recorder = context.recorder
         #: Jobs that are in the cache and whose Workload was deleted, by uid.
-        self._deprived: set[str] = set()
+        self._without_workload: set[str] = set()
 
     def workload_deleted(self, namespace: str, owner: Mapping[str, Any]) -> None:
         """The Workload of a job is gone; `owner` is its owner reference."""
         jobs = self._cluster.jobs[self._integration.kind.framework]
         job = jobs.get(namespace, str(owner.get("name")))
         if job is not None and job["metadata"].get("uid") == owner.get("uid"):
-            self._deprived.add(str(owner.get("uid")))
+            self._without_workload.add(str(owner.get("uid")))
 
     def forget(self, job: Mapping[str, Any]) -> None:
         """The job is gone."""
-        self._deprived.discard(str(job["metadata"].get("uid")))
+        self._without_workload.discard(str(job["metadata"].get("uid")))
 
     def refuse(self, job: Object, why: str) -> None:
         """Record at the job why it gets no Workload."""
@@ -83,12 +83,12 @@ class WorkloadComposer:
         garbage collector would delete the Workload of a job that is gone, and so on without end.
         """
         uid = str(job["metadata"].get("uid"))
-        if uid in self._deprived:
+        if uid in self._without_workload:
             jobs = self._cluster.jobs[self._integration.kind.framework]
             found = await self._writer.reread(jobs, key_of(job))
             if found is None or found["metadata"]["uid"] != uid:
                 return
-            self._deprived.discard(uid)
+            self._without_workload.discard(uid)
         try:
             await create_workload(self._cluster, self._writer, self._recorder, job, workload)
         except ApiError as error:

@@ -50,8 +50,7 @@ class Observed:
                 found = find_condition(self.after.status.conditions, PREEMPTED)
                 return f"preempted: {found.message if found is not None else ''}"
             case _:
-                found = find_condition(self.after.status.conditions, QUOTA_RESERVED)
-                return f"pending: {found.message if found is not None else ''}"
+                return f"pending: {self._pending_text()}"
 
     @property
     def is_inadmissible(self) -> bool:

@@ -56,7 +56,7 @@ class Identity(NamedTuple):
 
 
 class _Signed(NamedTuple):
-    """A token that this server signed: its claims, whom it names, and the objects that must be there."""
+    """A token that this server signed: its claims, its user, and the objects that must exist."""
 
     claims: Object
     user: User
