@@ -23,7 +23,9 @@ def test_mended_runs() -> None:
     that is retained, reclaimable pods that a job has again, and a
     priority class that changed before the admission, and a ClusterQueue
     deleted before a workload had its variants, and an admission of a parent
-    whose answer was lost when its variant was evicted."""
-    for seed in (37, 61, 65, 383, 2056, 3132, 40027):
+    whose answer was lost when its variant was evicted, and a job that was
+    moved to a queue without concurrent admission while its variant had quota
+    or after it was evicted, and a variant deleted after its ClusterQueue."""
+    for seed in (37, 61, 65, 383, 2056, 3132, 40027, 900223, 900277, 900307):
         report = play_variants(seed)
         assert not report.violations, report.text(SHOWN)

@@ -112,7 +112,7 @@ class VariantController:
         queue = next(filter(None, map(self._queue, (parent, *members))), None)
         policy = _policy(queue)
         if not self._is_on or (policy is None and queue is not None):
-            await self._dissolve(parent, members)
+            await self._dissolve(self._family(parent, members, queue or {}, policy))
             return None
         if conditions.is_finished(parent):
             if not self._cluster.runs(parent):
@@ -120,8 +120,11 @@ class VariantController:
                 for variant in filter(is_deleting, members):
                     await self._drop_finalizer(variant)
             return None
-        if queue is None:
-            return None  # once it is known which queue it competes in
+        if queue is None:  # until it is known which queue it competes in
+            for variant in members:
+                if is_deleting(variant) and not conditions.has_quota(variant):
+                    await self._drop_finalizer(variant)
+            return None
         if not variants.has_variants(parent):
             if rules.becomes_parent(parent):
                 await self._writer.change(self._cluster.workloads, parent, rules.marked(parent, True))
@@ -190,20 +193,24 @@ class VariantController:
     def _record(self, workload: Object, event: Event) -> None:
         self._recorder.event(workload, NORMAL, event.reason, event.note)
 
-    async def _dissolve(self, parent: Object, members: Iterable[Object]) -> None:
+    async def _dissolve(self, family: Family) -> None:
         """Delete the variants of a Workload that competes itself again.
 
-        With the gate off at once: the quota of the job is then counted with the parent.
+        With the gate off at once: the quota of the job is then counted with the parent. Otherwise a variant
+        that holds quota gives it back first, after its job has stopped.
         """
+        parent = family.parent
         left = False
-        for variant in members:
+        for variant in family.members:
             if self._is_on and conditions.has_quota(variant) and not conditions.is_finished(variant):
                 left = True
                 continue
             await self._drop_finalizer(variant)
             if not is_deleting(variant):
                 await self._writer.delete(self._cluster.workloads, variant)
-        if not left and variants.has_variants(parent) and not conditions.is_finished(parent):
+        if left:
+            await self._carry_out(rules.withdrawals(family))
+        elif variants.has_variants(parent) and not conditions.is_finished(parent):
             await self._writer.change(self._cluster.workloads, parent, rules.marked(parent, False))
 
     async def _drop_finalizer(self, variant: Object) -> None:

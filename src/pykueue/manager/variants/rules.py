@@ -168,6 +168,20 @@ def _evictions(family: Family, plan: Plan) -> None:
             plan.changes.append(_following(parent, variant, now))
 
 
+def withdrawals(family: Family) -> Sequence[Change]:
+    """What takes quota from the variants of a parent that competes itself again.
+
+    The variant that the job runs with keeps it as long as the parent has that admission.
+    """
+    parent, plan = family.parent, Plan()
+    _evictions(family, plan)
+    for variant in family.members:
+        left = conditions.has_quota(variant) and not conditions.is_evicted(variant)
+        if left and conditions.is_active(variant) and not _mirrors(parent, variant):
+            plan.changes.append(_deactivation(variant, "The workload competes without variants"))
+    return plan.changes
+
+
 def _left_by_parent(parent: Workload, variant: Workload) -> bool:
     """Whether the parent was evicted from the admission of this variant, and not because of its variants."""
     if not conditions.is_evicted(parent) or not runs(variant):

@@ -341,7 +341,7 @@ def _unreserved(step: Step, context: Context) -> None:
 
 
 #: Reasons of evictions that keep the Workload of a deleted pod out of its queue.
-_EVICTIONS = frozenset({PREEMPTED, "NodeFailures", EVICTED, FLAVOR_MIGRATION, VARIANT_EVICTED, NO_VARIANT})
+_EVICTIONS = frozenset({PREEMPTED, "NodeFailures", EVICTED, FLAVOR_MIGRATION})
 
 
 def _requeue(step: Step, context: Context) -> None:
@@ -365,6 +365,10 @@ def _requeue(step: Step, context: Context) -> None:
             step.workload = transitions.requeued(
                 workload, "LocalQueueRestarted", "The LocalQueue was restarted after being stopped", now
             )
+    elif reason in (VARIANT_EVICTED, NO_VARIANT):
+        if not context.is_parent:
+            text = "The workload competes without variants"
+            step.workload = transitions.requeued(workload, "WithoutVariants", text, now)
     elif reason and reason not in _EVICTIONS and not reason.startswith(DEACTIVATED):
         # Another client wrote it: there is nothing that would lift it.
         text = f"Requeued=False with the unknown reason {reason} was lifted"
