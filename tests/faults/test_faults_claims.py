@@ -20,7 +20,8 @@ def test_claims_survive_whatever_fails() -> None:
 
 def test_mended_runs() -> None:
     """Claims that can be counted again, a missing ClusterQueue and a missing template
-    at once, and a claim that a user deleted."""
-    for seed in (1, 5, 9):
+    at once, a claim that a user deleted, and a pending reason that was lost
+    while claims could be counted again."""
+    for seed in (1, 5, 9, 901937):
         report = play_claims(seed)
         assert not report.violations, report.text(SHOWN)

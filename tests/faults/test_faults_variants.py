@@ -25,7 +25,9 @@ def test_mended_runs() -> None:
     deleted before a workload had its variants, and an admission of a parent
     whose answer was lost when its variant was evicted, and a job that was
     moved to a queue without concurrent admission while its variant had quota
-    or after it was evicted, and a variant deleted after its ClusterQueue."""
-    for seed in (37, 61, 65, 383, 2056, 3132, 40027, 900223, 900277, 900307):
+    or after it was evicted, a variant deleted after its ClusterQueue,
+    a priority class changed while its parent could not be written, and a job
+    that left a queue with variants for one that is stopped."""
+    for seed in (37, 61, 65, 383, 2056, 3132, 40027, 900223, 900277, 900307, 901010, 901583):
         report = play_variants(seed)
         assert not report.violations, report.text(SHOWN)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pykueue.api import conditions
+from pykueue.api import conditions, variants
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import format_time
@@ -394,6 +394,7 @@ def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
         on_hold,
         replaces,
         misconfigured,
+        variants.has_variants(workload),
     )
     counted = _counts(workload) if held else misconfigured and spec.get("podSets")
     pods = get(workload, "status", "reclaimablePods"), counted

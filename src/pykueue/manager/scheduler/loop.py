@@ -446,11 +446,9 @@ class Scheduler:
                 if stored is not None and conditions.has_quota(stored):
                     self._confirm(key, stored, undo)
                 return
-            except ApiError as error:
-                if error.code < 500 and error.code != 429:
+            except (ApiError, ConnectionError, TimeoutError) as error:
+                if not _may_succeed_later(error):
                     return
-            except (ConnectionError, TimeoutError):
-                pass
             await self._clock.sleep(RETRY)
 
     def _undone(self, undo: Callable[[], None]) -> None:
@@ -480,6 +478,9 @@ class Scheduler:
                     await self._requeue(decision)
                 except (ApiError, ConnectionError, TimeoutError) as error:
                     log.info("the pending reason of %s could not be written: %s", decision.key, error)
+                    if _may_succeed_later(error):
+                        self._requeues.setdefault(decision.key, decision)
+                        await self._clock.sleep(RETRY)
 
     async def _requeue(self, decision: Requeue) -> None:
         key = _key(decision.key)
@@ -500,6 +501,11 @@ class Scheduler:
         written = await self._writer.update(self._cluster.workloads, key, step)
         if written is not None and conditions.reason(before, conditions.QUOTA_RESERVED) != decision.reason:
             self._recorder.event(written, WARNING, decision.reason, text)
+
+
+def _may_succeed_later(error: Exception) -> bool:
+    """Whether the same request may succeed when it is sent again; one that was refused will not."""
+    return not isinstance(error, ApiError) or error.code >= 500 or error.code == 429 or error.conflict
 
 
 def _version(workload: Mapping[str, Any] | None) -> tuple[Any, Any]:

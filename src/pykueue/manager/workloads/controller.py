@@ -294,11 +294,23 @@ class WorkloadController:
         if get(workload, "spec", "priorityClassRef", "kind") != "WorkloadPriorityClass":
             return workload
         name = str(get(workload, "spec", "priorityClassRef", "name"))
+        if self._has_priority_of_parent(workload):
+            return workload
         found = self._cluster.workload_priority_classes.get("", name)
         if found is None or found.get("value") == get(workload, "spec", "priority"):
             return workload
         desired = replaced(workload, ("spec", "priority"), found.get("value"))
         return await self._writer.change(self._cluster.workloads, workload, desired)
+
+    def _has_priority_of_parent(self, workload: Mapping[str, Any]) -> bool:
+        """Whether it is a variant whose priority its parent decides: one writer for one field."""
+        reference = variants.parent_reference(workload) if self._gates[variants.GATE] else None
+        if reference is None:
+            return False
+        namespace = workload["metadata"].get("namespace") or ""
+        parent = self._cluster.workloads.get(namespace, str(reference.get("name")))
+        path = ("spec", "priorityClassRef")
+        return parent is not None and get(parent, *path) == get(workload, *path)
 
     # Ends
 
