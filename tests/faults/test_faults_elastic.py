@@ -16,3 +16,10 @@ def test_slices_survive_whatever_fails() -> None:
     for seed in range(FIRST, FIRST + RUNS):
         report = play_elastic(seed)
         assert not report.violations, report.text(SHOWN)
+
+
+def test_mended_runs() -> None:
+    """A job that changed after the creation of its Workload was not answered."""
+    for seed in (901397,):
+        report = play_elastic(seed)
+        assert not report.violations, report.text(SHOWN)

@@ -7,8 +7,8 @@ rests on it; a conflict means reading again and deciding again, never overwritin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
 
 from pykueue.api.objects import Key, Object, key_of, merge_patch
@@ -203,20 +203,28 @@ class UnansweredWrites(Generic[K]):
         self, subject: K, informer: Informer, obj: Mapping[str, Any], desired: Mapping[str, Any]
     ) -> Object:
         """`Writer.change`, remembered for the subject if it gets no answer."""
-        try:
+        with self.remembered(subject, key_of(obj)):
             return await self._writer.change(informer, obj, desired)
+
+    @contextmanager
+    def remembered(self, subject: K, key: Key) -> Iterator[None]:
+        """Remember the write of an object within the block for the subject, if it gets no answer."""
+        try:
+            yield
         except BaseException as error:
             if not isinstance(error, ApiError) or error.code >= 500:
-                self._objects.setdefault(subject, set()).add(key_of(obj))
+                self._objects.setdefault(subject, set()).add(key)
             raise
 
-    async def learn_outcomes(self, subject: K, informer: Informer) -> None:
-        """Read the objects of the writes of a subject that got no answer."""
+    async def learn_outcomes(self, subject: K, informer: Informer) -> bool:
+        """Read the objects of the writes of a subject that got no answer; whether any of them is there."""
         unanswered = self._objects.get(subject, set())
+        present = False
         for key in sorted(unanswered):
-            await self._writer.reread(informer, key)
+            present |= await self._writer.reread(informer, key) is not None
             unanswered.discard(key)
         self.forget(subject)
+        return present
 
     def forget(self, subject: K) -> None:
         """No more decisions are made about the subject."""

@@ -12,6 +12,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import WARNING
 from pykueue.manager.cluster import MissingPriorityClassError
 from pykueue.manager.workloads.creation import create_workload
+from pykueue.manager.writes import UnansweredWrites
 
 from .context import JobContext
 
@@ -29,6 +30,8 @@ class WorkloadComposer:
         self._recorder = context.recorder
         #: Jobs that are in the cache and whose Workload was deleted, by uid.
         self._without_workload: set[str] = set()
+        #: Workloads whose creation was not answered, by uid of the job.
+        self._creations: UnansweredWrites[str] = UnansweredWrites(context.writer)
 
     def workload_deleted(self, namespace: str, owner: Mapping[str, Any]) -> None:
         """The Workload of a job is gone; `owner` is its owner reference."""
@@ -39,7 +42,9 @@ class WorkloadComposer:
 
     def forget(self, job: Mapping[str, Any]) -> None:
         """The job is gone."""
-        self._without_workload.discard(str(job["metadata"].get("uid")))
+        uid = str(job["metadata"].get("uid"))
+        self._without_workload.discard(uid)
+        self._creations.forget(uid)
 
     def refuse(self, job: Object, why: str) -> None:
         """Record at the job why it gets no Workload."""
@@ -80,9 +85,12 @@ class WorkloadComposer:
         """Create the Workload of a job. Raises ApiError; one that refuses the Workload is recorded.
 
         After its Workload was deleted the API must still have the job: while the watch of jobs is broken, the
-        garbage collector would delete the Workload of a job that is gone, and so on without end.
+        garbage collector would delete the Workload of a job that is gone, and so on without end. A Workload
+        whose creation was not answered may be there: under another name where the job has changed since.
         """
         uid = str(job["metadata"].get("uid"))
+        if await self._creations.learn_outcomes(uid, self._cluster.workloads):
+            return  # the next step follows from that Workload, which is in the cache now
         if uid in self._without_workload:
             jobs = self._cluster.jobs[self._integration.kind.framework]
             found = await self._writer.reread(jobs, key_of(job))
@@ -90,7 +98,8 @@ class WorkloadComposer:
                 return
             self._without_workload.discard(uid)
         try:
-            await create_workload(self._cluster, self._writer, self._recorder, job, workload)
+            with self._creations.remembered(uid, key_of(workload)):
+                await create_workload(self._cluster, self._writer, self._recorder, job, workload)
         except ApiError as error:
             if error.code in (400, 403, 422):
                 self.refuse(job, error.message)
