@@ -131,6 +131,29 @@ class TestValidity:
 
         with_tokens(story)
 
+    def test_a_connection_that_used_a_token_learns_that_it_ended(self, tmp_path: Path) -> None:
+        async def story(client: Web) -> None:
+            accounts = ACCOUNT.rpartition("/")[0]
+            await client.ask("POST", accounts, {"metadata": {"name": "robot"}})
+            sent = {"spec": {"boundObjectRef": bound("Secret", "s")}}
+            secrets = "/api/v1/namespaces/default/secrets"
+            await client.ask("POST", secrets, {"metadata": {"name": "s"}})
+            _, _, answer = await client.ask("POST", f"{ACCOUNT}/token", sent)
+            headers = {"Authorization": f"Bearer {answer['status']['token']}"}
+
+            async def code() -> int:
+                return (await client.ask("GET", "/api", headers=headers))[0]
+
+            # A write to what the token names makes it be looked at again, and is no reason to refuse it.
+            assert [await code(), await code()] == [200, 200]
+            await client.ask("PUT", f"{secrets}/s", {"metadata": {"name": "s", "labels": {"a": "b"}}})
+            assert [await code(), await code()] == [200, 200]
+            await client.ask("DELETE", f"{secrets}/s")
+            await client.ask("POST", secrets, {"metadata": {"name": "s"}})
+            assert [await code(), await code()] == [401, 401]
+
+        over_tls(tmp_path, story)
+
     @pytest.mark.parametrize("kind", ["Pod", "Secret", "Node"])
     def test_a_token_ends_with_what_it_is_bound_to(self, kind: str) -> None:
         async def story(api: Api, authenticator: Authenticator) -> None:

@@ -103,3 +103,18 @@ def test_match_conditions_can_use_the_authorizer(expression: str, asked: bool) -
             await joe.create(CONFIG_MAPS, config_map("c"))
 
     with_server(story)
+
+
+def test_a_condition_on_the_name_of_the_user_holds_for_each_user() -> None:
+    """It is answered before a review is made, for each name, and for the impersonated one."""
+
+    async def story(api: Api) -> None:
+        await may_bypass(api)
+        await api.create(CONFIGURATIONS, configuration("request.userInfo.username != 'joe'"))
+        joe = Api(api.server, api.clock, "joe", ())
+        for number in range(2):
+            await joe.create(CONFIG_MAPS, config_map(f"spared-{number}"))
+            with pytest.raises(ApiError, match="failed calling webhook"):
+                await api.create(CONFIG_MAPS, config_map(f"asked-{number}"))
+
+    with_server(story)

@@ -108,6 +108,17 @@ class Program:
         """What it reads of a variable; None when it does not name it."""
         return self._reads.get(variable)
 
+    def reads_only(self, variable: str, *fields: str) -> bool:
+        """Whether all it reads is one field, by its path from a variable."""
+        reads = self._reads.get(variable)
+        if reads is None or len(self._reads) > 1:
+            return False
+        for name in fields:
+            if reads.whole or reads.size or reads.element is not None or list(reads.fields) != [name]:
+                return False
+            reads = reads.fields[name]
+        return True
+
     def changes_nothing(self, new: Any, old: Any) -> bool:
         """Whether everything it reads is the same in both."""
         for name in ("self", "oldSelf"):

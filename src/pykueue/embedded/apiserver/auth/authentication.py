@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -26,6 +27,8 @@ from pykueue.embedded.objects.errors import (
     not_found,
 )
 from pykueue.embedded.objects.metadata import new_uid, time_text
+from pykueue.embedded.store.memory import Table
+from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 
 AUTHENTICATED = "system:authenticated"
@@ -55,13 +58,19 @@ class Identity(NamedTuple):
     audiences: list[str]
 
 
-class _Signed(NamedTuple):
+@dataclass(slots=True)
+class Credential:
     """A token that this server signed: its claims, its user, and the objects that must exist."""
 
     claims: Object
     user: User
     #: Plural, namespace, and the name and uid.
     needed: list[tuple[str, str, Object]]
+    #: The times, in seconds, between which it is valid.
+    begin: float
+    end: float
+    #: The records of those objects when they were last found to be there and not deleted, with their tables.
+    found: list[tuple[Table, Record]] = field(default_factory=list)
 
 
 def unauthorized() -> ApiError:
@@ -97,16 +106,25 @@ class Authenticator:
         # By hash, so that the time of a look-up does not depend on how much of a token is right.
         self._tokens = {_hash(token): _authenticated(user) for token, user in (tokens or {}).items()}
         #: Tokens that this server signed, by hash; whether they are valid now is asked for each request.
-        self._signed: dict[bytes, _Signed] = {}
+        self._signed: dict[bytes, Credential] = {}
 
     def by_token(self, token: str) -> User | None:
         """The user of a bearer token for this server, or None."""
         identity = self.identify(token, AUDIENCES)
         return identity.user if identity is not None else None
 
-    def is_static(self, user: User) -> bool:
-        """Whether a user was found by a static token: it holds as long as the server runs."""
-        return any(one is user for one in self._tokens.values())
+    def credential(self, token: str) -> User | Credential | None:
+        """What to ask for the user of each further request with a token that was found valid by `by_token`.
+
+        A static token is its user as long as the server runs; one that this server signed is asked
+        `user_of` each time.
+        """
+        hashed = _hash(token)
+        return self._tokens.get(hashed) or self._signed.get(hashed)
+
+    def user_of(self, credential: Credential) -> User | None:
+        """The user of a token for this server, or None when it is not valid any more."""
+        return credential.user if self._is_valid(credential) else None
 
     def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
         """Whose token it is; None when it is not valid for any of the audiences."""
@@ -215,7 +233,7 @@ class Authenticator:
 
     # -- checking
 
-    def _remembered(self, token: str, hashed: bytes) -> _Signed | None:
+    def _remembered(self, token: str, hashed: bytes) -> Credential | None:
         """A token that this server signed, whether or not it is valid now."""
         found = self._signed.get(hashed)
         if found is None:
@@ -227,11 +245,25 @@ class Authenticator:
             found = self._signed[hashed] = _signed(claims)
         return found
 
-    def _is_valid(self, signed: _Signed) -> bool:
+    def _is_valid(self, signed: Credential) -> bool:
         """Whether the account and what the token is bound to are still there, and its time has not ended."""
-        now, claims = self._core.clock.time(), signed.claims
-        in_time = claims["nbf"] <= now + _LEEWAY and claims["iat"] <= now + _LEEWAY and now < claims["exp"]
-        return in_time and all(self._present(*one) for one in signed.needed)
+        if not signed.begin <= self._core.clock.time() < signed.end:
+            return False
+        # Records never change: where the same one is in its table, what was found of it holds.
+        known = signed.found
+        if known and all(table.get_settled(record.key) is record for table, record in known):
+            return True
+        found = []
+        for plural, namespace, reference in signed.needed:
+            endpoint = self._core.registry.storage("", plural)
+            record = endpoint.table.get_settled((namespace, reference["name"])) if endpoint else None
+            if endpoint is None or record is None or not self._is_present(record.object, reference):
+                signed.found = []
+                return False
+            found.append((endpoint.table, record))
+        lasting = all(record.object["metadata"].get("deletionTimestamp") is None for _, record in found)
+        signed.found = found if lasting else []
+        return True
 
     def _signed_claims(self, token: str) -> Object | None:
         """The claims of a token that this server signed, with all that a valid one has."""
@@ -251,15 +283,14 @@ class Authenticator:
         except (binascii.Error, ValueError, KeyError, TypeError):
             return None
 
-    def _present(self, plural: str, namespace: str, reference: Object) -> bool:
-        found = self._core.find_settled("", plural, namespace, reference["name"])
-        if found is None or found["metadata"]["uid"] != reference.get("uid"):
+    def _is_present(self, found: Object, reference: Object) -> bool:
+        if found["metadata"]["uid"] != reference.get("uid"):
             return False
         deleted = found["metadata"].get("deletionTimestamp")
         return deleted is None or deleted >= time_text(int(self._core.clock.time()) - _LEEWAY)
 
 
-def _signed(claims: Object) -> _Signed:
+def _signed(claims: Object) -> Credential:
     private = claims["kubernetes.io"]
     namespace, account = private["namespace"], private["serviceaccount"]
     bound = [kind for kind in _BOUND if kind.lower() in private]
@@ -269,20 +300,21 @@ def _signed(claims: Object) -> _Signed:
     needed += [(_BOUND[kind], "" if kind == "Node" else namespace, private[kind.lower()]) for kind in bound]
     extra = {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]}
     for kind in ("pod", "node"):
-        for field in ("name", "uid"):
-            if field in private.get(kind, {}):
-                extra[f"authentication.kubernetes.io/{kind}-{field}"] = [private[kind][field]]
+        for part in ("name", "uid"):
+            if part in private.get(kind, {}):
+                extra[f"authentication.kubernetes.io/{kind}-{part}"] = [private[kind][part]]
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
-    return _Signed(claims, _authenticated(User(claims["sub"], groups, account["uid"], extra)), needed)
+    user = _authenticated(User(claims["sub"], groups, account["uid"], extra))
+    return Credential(claims, user, needed, max(claims["nbf"], claims["iat"]) - _LEEWAY, claims["exp"])
 
 
 def _check_request(request: Object, account: Object) -> None:
     """400 and 422 for what a TokenRequest may not ask of the account with this metadata."""
     given, causes = request.get("metadata") or {}, []
-    for field in ("name", "namespace"):
-        if given.get(field) not in (None, "", account[field]):
-            detail = f"must match the service account {field} if specified"
-            causes.append(invalid(f"metadata.{field}", given[field], detail))
+    for part in ("name", "namespace"):
+        if given.get(part) not in (None, "", account[part]):
+            detail = f"must match the service account {part} if specified"
+            causes.append(invalid(f"metadata.{part}", given[part], detail))
     life = (request.get("spec") or {}).get("expirationSeconds", TOKEN_LIFE)
     if life < SHORTEST_TOKEN_LIFE:
         detail = "may not specify a duration less than 10 minutes"

@@ -43,14 +43,14 @@ class Authorizer:
         self._core = core
         names = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
         self._tables = [core.store.table(f"{GROUP}/{name}") for name in names]
-        self._seen: tuple[int, ...] = ()
+        self._seen: list[int] = []
         self._cluster: dict[tuple[str, str], list[_Grant]] = {}
         self._local: dict[str, dict[tuple[str, str], list[_Grant]]] = {}
         #: What is allowed whatever the name of the object: user, groups, and the access without its name.
-        self._allowed: set[tuple[str, tuple[str, ...], Access]] = set()
+        self._allowed: set[tuple[str, tuple[str, ...], tuple[str, ...]]] = set()
 
     def _refresh(self) -> None:
-        seen = tuple(table.revision for table in self._tables)
+        seen = [table.revision for table in self._tables]
         if seen == self._seen:
             return
         self._seen = seen
@@ -120,19 +120,15 @@ class Authorizer:
 
     def require(self, user: User, access: Access) -> None:
         """Refuse what the user may not do (403)."""
-        if MASTERS in user.groups:
-            return
-        self._refresh()
-        for_any_name = (user.name, user.groups, access._replace(name=""))
-        if for_any_name in self._allowed:
-            return
+        if MASTERS not in user.groups:
+            self._find(user, access)
+
+    def _find(self, user: User, access: Access) -> bool:
+        """Whether what allows an access allows it for any name. 403 when nothing allows it."""
         found = self._allowing(user, access)
         if found is None:
             raise _forbidden(user, access)
-        if not found[1].get("resourceNames"):
-            if len(self._allowed) >= _REMEMBERED:
-                self._allowed.clear()
-            self._allowed.add(for_any_name)
+        return not found[1].get("resourceNames")
 
     def decide_expression(self, user_info: Object, verb: str, asked: Object) -> Decision:
         """`decide` for the CEL variable `authorizer` (`cel.authorizer.Decide`)."""
@@ -151,15 +147,16 @@ class Authorizer:
         namespace = target.namespace
         if endpoint.plural == "namespaces" and not endpoint.group:
             namespace = target.name  # a namespace is in itself: rights within it reach it
-        access = Access(
-            verb or call.verb(),
-            endpoint.group,
-            endpoint.plural,
-            target.subresource,
-            namespace,
-            call.requested_name,
-        )
-        self.require(call.user, access)
+        verb, user = verb or call.verb(), call.user
+        self._refresh()
+        resource = (verb, endpoint.group, endpoint.plural, target.subresource, namespace)
+        for_any_name = (user.name, user.groups, resource)
+        if for_any_name in self._allowed:
+            return
+        if self._find(user, Access(*resource, call.requested_name)):
+            if len(self._allowed) >= _REMEMBERED:
+                self._allowed.clear()
+            self._allowed.add(for_any_name)
 
 
 def _forbidden(user: User, access: Access) -> ApiError:

@@ -16,12 +16,11 @@ from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from pykueue.embedded.apiserver.registry.call import User
 from pykueue.embedded.apiserver.watch.delivery import Output
 from pykueue.embedded.objects.errors import bad_request
 from pykueue.kube.errors import ApiError
 
-from .exchange import Handler, Request
+from .exchange import Handler, Known, Request
 from .negotiation import BODY_LIMIT, too_large
 
 #: Bytes the request line and the headers may have, besides what arrives together with their beginning.
@@ -82,8 +81,8 @@ class Connection(asyncio.Protocol):
         self._frame_size = self._chunks = 0
         #: The request being received, from the end of its head on.
         self._received: Request | None = None
-        #: The Authorization header of a static token that the client sent last, and its user.
-        self.known: tuple[bytes | None, User | None] = (None, None)
+        #: The Authorization header that the client sent last with a valid token, and whose it is.
+        self.known: Known = (None, None)
         #: Bytes of heads and bodies held for this connection.
         self._held_heads = self._held_bodies = 0
         self._continue = False

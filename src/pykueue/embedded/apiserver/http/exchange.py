@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from pykueue.embedded.apiserver.auth.authentication import Credential
 from pykueue.embedded.apiserver.registry.call import User
 from pykueue.embedded.apiserver.watch.delivery import Output
 from pykueue.kube.errors import ApiError
+
+#: An Authorization header, and its user as long as the server runs, or what to ask for the user each time.
+Known = tuple[bytes | None, User | Credential | None]
 
 
 class Request:
@@ -48,8 +52,8 @@ class Request:
 class Exchange(Protocol):
     """What a request is answered on: a connection of HTTP/1.1, or one stream of HTTP/2."""
 
-    #: The Authorization header of a static token that the client sent last, and its user.
-    known: tuple[bytes | None, User | None]
+    #: The Authorization header that the client sent last with a valid token, and whose it is.
+    known: Known
     #: Whether the answer has begun.
     answered: bool
     #: How parts of answers are framed: exchanges with the same value can share them.

@@ -292,17 +292,20 @@ class HttpFront:
         header = request.headers.get(b"authorization")
         if header is None:
             return None
-        known_header, known_user = exchange.known
-        if header == known_header:
-            return known_user
+        known_header, known = exchange.known
+        if header == known_header and known is not None:
+            user = known if isinstance(known, User) else self._authenticator.user_of(known)
+            if user is None:
+                raise unauthorized()
+            return user
         scheme, _, token = header.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             raise unauthorized()
-        user = self._authenticator.by_token(token.strip())
+        token = token.strip()
+        user = self._authenticator.by_token(token)
         if user is None:
             raise unauthorized()
-        if self._authenticator.is_static(user):
-            exchange.known = (header, user)
+        exchange.known = (header, self._authenticator.credential(token))
         return user
 
     def _impersonated(self, request: Request, user: User) -> User:

@@ -17,7 +17,6 @@ from typing import Any
 
 import ngh2
 
-from pykueue.embedded.apiserver.registry.call import User
 from pykueue.kube.errors import ApiError
 
 from .connection import (
@@ -29,7 +28,7 @@ from .connection import (
     IDLE_TIME,
     WRITE_TIME,
 )
-from .exchange import Handler, Request
+from .exchange import Handler, Known, Request
 from .negotiation import BODY_LIMIT, too_large
 from .stream import Stream
 
@@ -81,7 +80,7 @@ class MultiplexedConnection(asyncio.Protocol):
         self._transport: Any = None
         self.address = ""
         self.certificate: dict[str, Any] | None = None
-        self.known: tuple[bytes | None, User | None] = (None, None)
+        self.known: Known = (None, None)
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self._streams: dict[int, Stream] = {}
         #: Streams with complete requests that have not been begun; writes beyond those that may be under way;

@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 import ngh2
 
-from pykueue.embedded.apiserver.registry.call import User
 from pykueue.kube.errors import ApiError
 
 from .connection import PIECE, WRITE_TIME
-from .exchange import Handler, Request
+from .exchange import Handler, Known, Request
 
 #: Bytes of one stream that may wait for the client without a pause.
 _WAITING = 64 * 1024
@@ -29,7 +28,7 @@ class Carrier(Protocol):
     engine: ngh2.Connection
     certificate: dict[str, Any] | None
     #: The Authorization header that was sent last, and whose it is.
-    known: tuple[bytes | None, User | None]
+    known: Known
     #: Streams whose answers wait for the client.
     held_back: set[Stream]
 
@@ -129,11 +128,11 @@ class Stream:
         return self._connection.certificate
 
     @property
-    def known(self) -> tuple[bytes | None, User | None]:
+    def known(self) -> Known:
         return self._connection.known
 
     @known.setter
-    def known(self, known: tuple[bytes | None, User | None]) -> None:
+    def known(self, known: Known) -> None:
         self._connection.known = known
 
     @property

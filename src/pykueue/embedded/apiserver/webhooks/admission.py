@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.registry.call import Call
+from pykueue.embedded.apiserver.registry.call import Call, User
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.objects.errors import bad_request, internal_error, invalid_object
@@ -57,6 +57,8 @@ class Webhook:
     reinvoke: bool = False
     #: Further conditions on the request; all must hold.
     conditions: Callable[[Object], bool] | None = None
+    #: Whether one of the conditions is false for whatever this user requests.
+    spares: Callable[[User], bool] | None = None
 
 
 @dataclass(slots=True)
@@ -342,6 +344,8 @@ class Admission:
                 f'admission webhook "{webhook.name}" does not support dry run, but the effects of a dry run '
                 "must not be stored"
             )
+        if webhook.spares is not None and webhook.spares(attributes.call.user):
+            return None
         if form.fetch is not None:
             await form.ready([one for one in (obj, old) if one is not None])
         review = self._review(form, attributes, obj)

@@ -15,7 +15,7 @@ from pykueue.embedded.cel.authorizer import Decide
 from pykueue.embedded.kinds.admissionpolicies import GROUP
 
 from .admission import Admission, Webhook, WebhookFailedError
-from .match_conditions import match
+from .match_conditions import match, spare
 from .policies import BINDINGS, POLICIES, Policies
 from .services import Services, UnreachableError
 
@@ -53,6 +53,7 @@ class Webhooks:
         self._admission.policies_changed()
 
     def _webhook(self, entry: Object, mutating: bool) -> Webhook:
+        conditions = entry.get("matchConditions") or ()
         return Webhook(
             name=entry["name"],
             mutating=mutating,
@@ -64,9 +65,8 @@ class Webhooks:
             side_effects=entry.get("sideEffects") not in ("None", "NoneOnDryRun"),
             exact=entry.get("matchPolicy") == "Exact",
             reinvoke=entry.get("reinvocationPolicy") == "IfNeeded",
-            conditions=match(entry["matchConditions"], self._decide)
-            if entry.get("matchConditions")
-            else None,
+            conditions=match(conditions, self._decide) if conditions else None,
+            spares=spare(conditions),
         )
 
     def _reviewer(self, entry: Object) -> Callable[[Object], Awaitable[Object]]:

@@ -11,10 +11,28 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.registry.call import User
 from pykueue.embedded.cel.authorizer import Decide, authorizer, deciding
 from pykueue.embedded.cel.match_conditions import condition_program
 
 from .admission import WebhookFailedError
+
+
+def spare(conditions: Sequence[Object]) -> Callable[[User], bool] | None:
+    """A function that returns whether a condition is false for all that a user requests; None without such.
+
+    Conditions that only ask for the name of the user are answered before a review is made.
+    """
+    programs = [condition_program(one["expression"]) for one in conditions]
+    of_user = [program for program in programs if program.reads_only("request", "userInfo", "username")]
+    if not of_user:
+        return None
+
+    def spares(user: User) -> bool:
+        values = {"request": {"userInfo": {"username": user.name}}}
+        return any(program.answer_over(values)[0] is False for program in of_user)
+
+    return spares
 
 
 def match(conditions: Sequence[Object], decide: Decide) -> Callable[[Object], bool]:
