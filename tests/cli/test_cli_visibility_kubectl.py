@@ -53,7 +53,7 @@ def test_kubectl_get_prints_when_pending_workloads_start(kubectl: Kubectl) -> No
         header, row = kubectl("get", "pendingworkloads").splitlines()
         if "<unknown>" not in row:
             break
-    assert header.split() == ["NAME", "LOCALQUEUE", "POSITION", "EARLIEST", "LATEST", "AGE"]
+    assert header.split() == ["NAME", "LOCALQUEUE", "POSITION", "EARLIEST", "LATEST", "SCORE", "AGE"]
     name, _, position, earliest, latest, _ = row.split()
     assert (name.partition("-huge-")[0], position) == ("job", "0")
     # It never fits.

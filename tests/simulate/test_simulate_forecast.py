@@ -16,13 +16,13 @@ from pykueue.api import decode, kueue
 from pykueue.api.meta import format_time, parse_time
 from pykueue.api.quantity import Quantity
 from pykueue.engine import Options, Upsert, lifecycle
-from pykueue.simulate.forecast import When, when
+from pykueue.simulate.forecast import when
 from pykueue.simulate.futures import State
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.prepare import plan, prepare
-from pykueue.simulate.run_times import RunTimes
+from pykueue.simulate.run_times import TOGETHER, RunTimes
 from pykueue.simulate.scenario.reading import parse
-from pykueue.simulate.scores import Scores
+from pykueue.simulate.scores import KEPT, Scores, read, write
 from pykueue.simulate.simulation import Simulation
 
 NOW = parse_time("2026-01-05T12:00:00Z")
@@ -109,6 +109,29 @@ def test_run_times_are_those_of_alike_workloads_that_ran_longer() -> None:
     assert limited == 300
 
 
+def test_run_times_of_a_future_are_those_of_one_time() -> None:
+    past = [finished(f"w{number}", 100.0 + number, 3600.0 * (number + 1)) for number in range(200)]
+    times, random, some = RunTimes(past), Random(1), workload("w", 0)
+    assert {times.draw(some, random, like=0.0) < 100 + TOGETHER for _ in range(50)} == {True}
+    assert {times.draw(some, random, like=0.999) >= 300 - TOGETHER for _ in range(50)} == {True}
+    # Where too few of that time ran for as long, those of all times count.
+    assert all(times.draw(some, random, elapsed=280.0, like=0.0) > 280 for _ in range(50))
+
+
+def test_run_times_are_those_of_workloads_that_request_the_same() -> None:
+    larger = [_with_cpu(finished(f"large-{number}", 7200.0, 3600.0), "4") for number in range(20)]
+    times, random = RunTimes([*PAST, *larger]), Random(1)
+    assert {times.draw(_with_cpu(workload("w", 0), "4"), random) for _ in range(20)} == {7200}
+    assert {times.draw(workload("w", 0), random) for _ in range(20)} == {600}
+
+
+def _with_cpu(some: kueue.Workload, cpu: str) -> kueue.Workload:
+    [pods] = some.spec.pod_sets
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    pods = replace(pods, template={"spec": {"containers": [container]}})
+    return replace(some, spec=replace(some.spec, pod_sets=[pods]))
+
+
 def _with_limit(some: kueue.Workload, seconds: int) -> kueue.Workload:
     return replace(some, spec=replace(some.spec, maximum_execution_time_seconds=seconds))
 
@@ -117,21 +140,29 @@ def test_past_answers_are_scored_once_the_workload_has_started(tmp_path: Path) -
     file = tmp_path / "scores.json"
     for number in range(6):
         pending = workload(f"w{number}", 60)
-        scores = Scores(file)
-        scores.add(pending, _answer("2026-01-05T11:59:00Z", "2026-01-05T12:00:30Z"))
-        scores.write()
-    scores = Scores(file)
+        scores = read(file)
+        scores.add(pending, "2026-01-05T11:59:00Z", "2026-01-05T12:00:30Z")
+        write(file, scores)
+    scores = read(file)
+    assert scores.unjudged() == [f"team/w{number}" for number in range(6)]
     scores.judge([admitted(f"w{number}", 30.0 if number else 600.0) for number in range(6)])
-    assert scores.of_queue(workload("other", 0)) == (5, 6)
+    assert (scores.of_queue("team/q"), scores.unjudged()) == ((5, 6), [])
     file.write_text("damaged")
-    assert Scores(file).of_queue(workload("other", 0)) == (0, 0)
+    assert read(file).of_queue("team/q") == (0, 0)
 
 
-def _answer(earliest: str, latest: str) -> When:
-    return When(
-        workload="team/w", now=earliest, earliest=earliest, median=earliest, latest=latest, futures=1,
-        started=1, ahead=0, known_run_times=0, arrivals_per_hour=0,
-    )  # fmt: skip
+def test_scores_are_bounded_and_those_of_several_are_merged() -> None:
+    begin, end = "2026-01-05T11:59:00Z", "2026-01-05T12:00:30Z"
+    one, other = Scores(), Scores()
+    for number in range(KEPT + 10):
+        one.add(workload(f"w{number}", 60), begin, end)
+    assert len(one.unjudged()) == KEPT
+    assert one.unjudged()[0] == "team/w10"
+    other.add(workload("w20", 60), begin, begin)
+    other.add(workload("w20", 60), begin, end, first=True)  # the first answer stays
+    other.judge([admitted("w20", 30.0)])
+    one.merge(Scores(other.encode()))
+    assert (one.of_queue("team/q"), len(one.unjudged())) == ((0, 1), KEPT - 1)
 
 
 class Cluster(Simulation):

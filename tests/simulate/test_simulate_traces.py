@@ -102,7 +102,9 @@ def test_alibaba_2020_reads_the_tasks_beside_the_jobs(tmp_path: Path) -> None:
 
 
 def test_alibaba_2023(tmp_path: Path) -> None:
-    _, record = first(tmp_path, "openb.csv", "alibaba2023", OPENB)
+    never = "openb-pod-0002,6000,12288,1,1000,,BE,Pending,100,700,\n"
+    _, record, pending = first(tmp_path, "openb.csv", "alibaba2023", OPENB + never)
+    assert (pending.run_time, pending.waited) == (None, None)  # it was deleted before it was scheduled
     assert (record.cpu, record.gpus, record.gpu_model, record.waited) == (6, 2, "V100M16|V100M32", 30)
     assert (record.run_time, record.failed, record.memory) == (570, True, 12 * 1024**3)
 
@@ -151,6 +153,7 @@ def cut(text: str, old: str, new: str) -> str:
         ("philly", "[" * 100_000, "trace:1: column 2: nested too deep"),
         ("philly", '[{"jobid": "' + "x" * (2 << 20), "a job of more than 1048576 characters"),
         ("alibaba2023", cut(OPENB, "100,700,130", "100,50,130"), "trace:3: deletion_time: before creation_time"),
+        ("alibaba2023", cut(OPENB, "100,700,130", "100,700,800"), "trace:3: deletion_time: before scheduled_time"),
         ("swf", cut(SWF, " -1 -1\n2", " -1\n2"), "trace:4: 17 fields; accepted: 18"),
         ("swf", cut(SWF, "1 0 30 600", "1 0 30 x"), "trace:4: field 4: 'x' is not a number"),
         ("swf", cut(SWF, "1 0 30 600", "1 -1 30 600"), "trace:4: field 2: -1 is not accepted"),

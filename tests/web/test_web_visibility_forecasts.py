@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,8 +12,13 @@ import pytest
 from web_visibility_world import GROUP, World, in_world, workload
 
 from pykueue.api.meta import parse_time
+from pykueue.api.resources import NAMESPACES
+from pykueue.kube.client import Client
+from pykueue.simulate.live.forecasts import Forecasts
+from pykueue.simulate.live.kept import ConfigMapStore, FileStore, Store
 from pykueue.simulate.live.process import starts
 from pykueue.simulate.live.protocol import Ask
+from pykueue.web.visibility.api import VisibilityApi
 from pykueue.web.visibility.pending import table
 
 BASE = f"/apis/{GROUP}/v1beta2"
@@ -155,6 +161,55 @@ async def dry_run(world: World, cpu: int, **query: Any) -> list[str]:
     return warnings
 
 
+@pytest.mark.parametrize("kind", ["file", "ConfigMap"])
+def test_scores_of_past_forecasts_survive_a_restart(tmp_path: Path, kind: str) -> None:
+    process = Process()
+
+    async def story(world: World) -> None:
+        client = Client(world.cluster.transport("system:apiserver"), clock=world.clock)
+        manager = world.cluster.manager
+        assert manager is not None
+        if kind == "ConfigMap":
+            await client.create(NAMESPACES, {"metadata": {"name": "kueue-system"}})
+
+        def store() -> Store:
+            file = FileStore(tmp_path / "scores.json")
+            return file if kind == "file" else ConfigMapStore(client, "kueue-system")
+
+        before = Forecasts(manager, process, store())
+        for number in range(7):
+            await world.submit(limited(f"w{number}"))
+            await world.pause()
+        found = await before.starts()
+        assert found is not None
+        assert len(found.starts) == 6
+        assert found.scores == {}
+        for number in range(6):
+            await world.pause(300)
+            await world.finish(f"w{number}")
+        await before.stop()
+        # The interval of the first answer counts: some were later than it said, as run times were unknown.
+        after = Forecasts(manager, process, store())
+        again = await after.starts()
+        assert again is not None
+        inside, starts = again.scores["default/left"]
+        assert starts == 6
+        assert 1 <= inside <= 6
+        api = VisibilityApi(manager, after)
+        await world.submit(limited("last"))
+        await world.pause(61)
+
+        async def may(*_: str) -> bool:
+            return True
+
+        answer = await api.answer("GET", HERE, {}, may)
+        (item,) = [one for one in answer["items"] if one["metadata"]["name"] == "last"]
+        assert item["start"]["score"] == {"inside": inside, "starts": 6}
+        await after.stop()
+
+    in_world(story)
+
+
 def test_dry_run_of_a_job_says_when_it_would_start() -> None:
     process = Process()
 
@@ -208,10 +263,16 @@ def test_table_says_how_long_it_takes() -> None:
         "clusterQueueName": "cq",
         "priority": 3,
         "positionInLocalQueue": 4,
-        "start": {"earliest": "2026-01-01T00:10:00Z", "median": "2026-01-01T03:00:00Z", "hours": 24.0},
+        "start": {
+            "earliest": "2026-01-01T00:10:00Z",
+            "median": "2026-01-01T03:00:00Z",
+            "hours": 24.0,
+            "score": {"inside": 8, "starts": 10},
+        },
     }
     now = parse_time("2026-01-01T00:05:00Z")
     row, unknown = table([item, {**item, "start": None}], now)["rows"]
-    assert row["cells"] == ["a", "q", 4, "5m", "175m", ">24h", "cq", 3, "5m"]
+    assert row["cells"] == ["a", "q", 4, "5m", "175m", ">24h", "8/10", "cq", 3, "5m"]
     assert unknown["cells"][3:6] == ["<unknown>"] * 3
+    assert unknown["cells"][6] == "<none>"
     assert row["object"]["metadata"] == item["metadata"]

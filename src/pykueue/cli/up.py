@@ -51,7 +51,11 @@ from pykueue.manager.install.roles import roles_for_people
 from pykueue.manager.recorder.files import RecordingError, prepare_directory
 from pykueue.simulate.live.advice import StartAdvice
 from pykueue.simulate.live.forecasts import Forecasts
+from pykueue.simulate.live.kept import FileStore
 from pykueue.web.visibility.embedded import serve as serve_visibility
+
+#: File in the data directory: how good past forecasts were.
+SCORES = "forecasts.json"
 
 #: Where the cluster's state is kept without --data-dir: `~/.local/state/pykueue` on Linux, or below
 #: $XDG_STATE_HOME.
@@ -212,7 +216,7 @@ async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -
         nodes = cluster.transport("system:nodes")
         added = pools is None and "kube" in parts and await declare_default(nodes, Clock())
         if cluster.server is not None and cluster.manager is not None:
-            forecasts = Forecasts(cluster.manager)
+            forecasts = Forecasts(cluster.manager, store=FileStore(folder / SCORES))
             cluster.manager.advice = StartAdvice(cluster.manager, forecasts)
             stack.push_async_callback(forecasts.stop)
             await serve_visibility(cluster.server, cluster.manager, forecasts)

@@ -17,10 +17,7 @@ from pykueue.questions.targets import TargetError, find_workload
 from pykueue.simulate.forecast import When
 from pykueue.simulate.forecast import when as answer_when
 from pykueue.simulate.futures import State
-from pykueue.simulate.scores import Scores
-
-#: Past starts below which a score says nothing.
-_SCORED = 5
+from pykueue.simulate.scores import SCORED, read, write
 
 
 def _score_file() -> Path:
@@ -55,15 +52,15 @@ def run(
 def _score(file: Path, state: State, workload: kueue.Workload, answer: When) -> None:
     """Judges past answers and keeps this one; the score of the queue is a note of the answer."""
     try:
-        scores = Scores(file)
+        scores = read(file)
         scores.judge(state.workloads)
-        inside, all = scores.of_queue(workload)
-        scores.add(workload, answer)
-        scores.write()
+        inside, all = scores.of_queue(f"{workload.metadata.namespace}/{workload.spec.queue_name}")
+        scores.add(workload, answer.earliest, answer.latest)
+        write(file, scores)
     except OSError as error:
         answer.notes.append(f"this answer is not scored: {file}: {error.strerror}")
         return
-    if all >= _SCORED:
+    if all >= SCORED:
         answer.notes.append(f"{inside} of {all} past starts of this queue were inside the interval")
 
 

@@ -37,9 +37,17 @@ VISIBILITY_VERSIONS = ("v1beta1", "v1beta2")
 #: Where the leading manager serves the state of its engine. Kueue has no such resource.
 ENGINE_STATE_PATH = f"/apis/{VISIBILITY_GROUP}/v1beta2/enginestates/engine"
 
+#: The ConfigMap in which replicas keep how good past forecasts were.
+SCORES_CONFIG_MAP = "pykueue-forecast-scores"
+
 #: Names of the container's ports.
 WEBHOOK_PORT_NAME, METRICS_PORT_NAME, VISIBILITY_PORT_NAME = "webhook-server", "metrics", "visibility"
 HEALTH_PORT_NAME = "health"
+
+
+def pending_path(namespace: str, name: str) -> str:
+    """Where a pending Workload is served with its start. Kueue has no such resource."""
+    return f"/apis/{VISIBILITY_GROUP}/v1beta2/namespaces/{namespace}/pendingworkloads/{name}"
 
 
 def story_path(namespace: str, name: str) -> str:

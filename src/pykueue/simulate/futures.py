@@ -70,7 +70,7 @@ class Past:
 
         The rate is known no better than their number allows: it differs between futures.
         """
-        random = Random(f"{draw} arrivals")
+        random, time = Random(f"{draw} arrivals"), time_of(draw)
         at, number = 0.0, 0
         count = len(self.recent)
         rate = self.rate * random.gammavariate(count, 1 / count) if self.rate else 0.0
@@ -78,7 +78,12 @@ class Past:
             at += random.expovariate(rate)
             like = random.choice(self.recent)
             number += 1
-            yield _job(like, at, self.times.draw(like, random), f"future-{number}")
+            yield _job(like, at, self.times.draw(like, random, like=time), f"future-{number}")
+
+
+def time_of(draw: str) -> float:
+    """The time of the past whose run times a future has: see `RunTimes.draw`."""
+    return Random(f"{draw} time").random()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +150,10 @@ class Futures:
 
     def _present(self, draw: str) -> list[Present]:
         """The workloads that are not finished, each with a run time."""
-        found = []
+        found, time = [], time_of(draw)
         for workload, created, started in self._unfinished:
             random = Random(f"{draw} {workload.metadata.key}")
-            run_time = self._past.times.draw(workload, random, -(started or 0.0))
+            run_time = self._past.times.draw(workload, random, -(started or 0.0), time)
             found.append(Present(workload, _job(workload, created, run_time), started))
         return found
 

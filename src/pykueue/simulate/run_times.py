@@ -16,12 +16,15 @@ from typing import Final
 
 from pykueue.api import kueue
 from pykueue.api.kueue.names import FINISHED
+from pykueue.api.objects import Object
 from pykueue.questions.used import held_between
 
 #: Finished workloads that make a group worth asking.
 ENOUGH: Final = 20
 #: Of those, as many must have run for longer than the workload already has.
 ENOUGH_LONGER: Final = 5
+#: Workloads that ended one after the other, and are drawn from together.
+TOGETHER: Final = 50
 #: Newest finished workloads kept of each group.
 KEPT: Final = 500
 #: Mean run time in seconds that is assumed where nothing is known.
@@ -41,12 +44,27 @@ def groups(workload: kueue.Workload) -> Iterator[Hashable]:
     size = pods.bit_length()
     owner = next((each.kind for each in metadata.owner_references if each.controller), "")
     queue = (metadata.namespace, spec.queue_name)
+    yield (*queue, owner, _requests(spec))
     yield (*queue, owner, size, spec.priority or 0)
     yield (*queue, owner, size)
     yield (*queue, size)
     yield queue
     yield size
     yield ()
+
+
+def _requests(spec: kueue.WorkloadSpec) -> Hashable:
+    """What all pods request: jobs that are submitted again and again request the same to the last byte."""
+    return tuple(
+        (each.count, *sorted(_amounts(container)))
+        for each in spec.pod_sets
+        for container in (each.template.get("spec") or {}).get("containers") or ()
+    )
+
+
+def _amounts(container: Object) -> Iterator[tuple[str, str]]:
+    for resource, amount in ((container.get("resources") or {}).get("requests") or {}).items():
+        yield resource, str(amount)
 
 
 class RunTimes:
@@ -61,6 +79,10 @@ class RunTimes:
             for group in groups(workload):
                 if len(known[group]) < KEPT:
                     known[group].append(until - since)
+        #: The newest first.
+        self._by_end = dict(known)
+        #: Groups of workloads that were asked about, with the workload, by its identity.
+        self._groups: dict[int, tuple[kueue.Workload, tuple[Hashable, ...]]] = {}
         self._known = {group: sorted(values) for group, values in known.items()}
 
     @property
@@ -68,17 +90,36 @@ class RunTimes:
         """Finished workloads that are known, at most `KEPT`."""
         return len(self._known.get((), ()))
 
-    def draw(self, workload: kueue.Workload, random: Random, elapsed: float = 0.0) -> float:
-        """Seconds that a workload runs altogether, given that it has run for `elapsed` seconds."""
+    def draw(
+        self, workload: kueue.Workload, random: Random, elapsed: float = 0.0, like: float | None = None
+    ) -> float:
+        """Seconds that a workload runs altogether, given that it has run for `elapsed` seconds.
+
+        `like` is a time of the past, from 0 for now to 1 for the oldest that is known: run times are drawn
+        from those of then. None draws from all.
+        """
         limit = workload.spec.maximum_execution_time_seconds
-        seconds = self._drawn(workload, random, elapsed)
+        seconds = self._drawn(workload, random, elapsed, like)
         return seconds if limit is None else min(seconds, max(float(limit), elapsed))
 
-    def _drawn(self, workload: kueue.Workload, random: Random, elapsed: float) -> float:
-        for group in groups(workload):
+    def _groups_of(self, workload: kueue.Workload) -> tuple[Hashable, ...]:
+        """The groups of a workload whose run times are known."""
+        found = self._groups.get(id(workload))
+        if found is None:
+            known = tuple(each for each in groups(workload) if each in self._known)
+            found = self._groups[id(workload)] = workload, known
+        return found[1]
+
+    def _drawn(self, workload: kueue.Workload, random: Random, elapsed: float, like: float | None) -> float:
+        for group in self._groups_of(workload):
             values = self._known.get(group, ())
             longer = len(values) - bisect_right(values, elapsed)
             if len(values) >= ENOUGH and longer >= ENOUGH_LONGER:
+                if like is not None and len(values) > TOGETHER:
+                    first = int(like * (len(values) - TOGETHER + 1))
+                    then = [each for each in self._by_end[group][first : first + TOGETHER] if each > elapsed]
+                    if len(then) >= ENOUGH_LONGER:
+                        return random.choice(then)
                 return values[len(values) - 1 - random.randrange(longer)]
         values = self._known.get((), ())
         if values and values[-1] > elapsed:

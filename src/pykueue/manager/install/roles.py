@@ -21,7 +21,7 @@ from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.manager.components import rules
 from pykueue.manager.components.builtin import components
 from pykueue.manager.configuration import Configuration
-from pykueue.manager.install_names import METRICS_PATH, VISIBILITY_GROUP
+from pykueue.manager.install_names import METRICS_PATH, SCORES_CONFIG_MAP, VISIBILITY_GROUP
 from pykueue.manager.rights import READ, Rule, allow, merged
 
 from .base import labelled
@@ -83,6 +83,12 @@ def manager_roles(options: Options) -> Iterable[Object]:
             Rule("coordination.k8s.io", ("leases",), ("get", "update"), (election.resource_name,)),
         ],
     )
+    if options.forecasts:
+        rules = [
+            Rule("", ("configmaps",), ("create",)),
+            Rule("", ("configmaps",), ("get", "update"), (SCORES_CONFIG_MAP,)),
+        ]
+        yield from _role(options, f"{base}-forecast-scores", names.namespace, rules)
     own = [
         allow(resource, *READ)
         for component in components(options.configuration, JobKinds([]))

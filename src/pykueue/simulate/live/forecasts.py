@@ -15,12 +15,15 @@ from typing import Final
 
 import msgspec
 
-from pykueue.api import conditions, encode
+from pykueue.api import conditions, decode_as, encode, kueue
 from pykueue.api.kueue.names import FINISHED
 from pykueue.api.objects import Object, condition_of
 from pykueue.engine.dump import manifest_of, objects_of
+from pykueue.kube.errors import ApiError
 from pykueue.manager.manager import Manager
+from pykueue.simulate.live.kept import Store
 from pykueue.simulate.live.protocol import Ask, Starts
+from pykueue.simulate.scores import Scores
 
 #: Seconds for which a forecast is served; an older one is made again when it is asked for.
 KEPT_SECONDS: Final = 60.0
@@ -74,9 +77,12 @@ async def run_process(document: bytes) -> bytes:
 class Forecasts:
     """When the pending workloads of a manager start."""
 
-    def __init__(self, manager: Manager, run: Run = run_process) -> None:
+    def __init__(self, manager: Manager, run: Run = run_process, store: Store | None = None) -> None:
+        """`store` keeps how good past forecasts were; without it they are forgotten with this object."""
         self._manager = manager
         self._run = run
+        self._scores = Scores()
+        self._store = store
         self._last: Starts | None = None
         #: When the last one was begun, in seconds of the manager's clock.
         self._at = float("-inf")
@@ -132,7 +138,33 @@ class Forecasts:
     async def _make(self, now: float) -> None:
         found = await self._simulated(now)
         if found is not None:
+            await self._score(found)
             self._last, self._at = found, now
+
+    async def _score(self, found: Starts) -> None:
+        """Judge past forecasts, keep these, and say how good those of each queue were."""
+        scores = self._scores
+        await self._save()  # what was kept before a restart is judged too
+        scores.judge(filter(None, map(self._workload, scores.unjudged())))
+        for key, start in found.starts.items():
+            workload = self._workload(key)
+            if workload is not None and workload.status.admission is None:
+                scores.add(workload, start.earliest, start.latest, first=True)
+        await self._save()
+        found.scores = scores.of_queues()
+
+    def _workload(self, key: str) -> kueue.Workload | None:
+        namespace, _, name = key.partition("/")
+        found = self._manager.cluster.workloads.get(namespace, name)
+        return None if found is None else decode_as(kueue.Workload, found)
+
+    async def _save(self) -> None:
+        if self._store is None:
+            return
+        try:
+            await self._store.save(self._scores)
+        except (ApiError, OSError, TimeoutError) as error:
+            log.warning("scores of forecasts could not be kept: %s", error or "timeout")
 
     async def _ask(self, now: float, submit: Object | None = None) -> bytes | None:
         """The state of the manager's engine; None with too many workloads."""

@@ -49,3 +49,5 @@ class Starts(msgspec.Struct, kw_only=True):
     """Workloads that are preempted for the one that does not exist yet, on average."""
     known_run_times: int = 0
     arrivals_per_hour: float = 0.0
+    scores: dict[str, tuple[int, int]] = {}
+    """Of each LocalQueue `namespace/name`: past starts inside their interval, and all past starts."""

@@ -175,17 +175,22 @@ def alibaba2020(file: Path, zone: ZoneInfo) -> Iterator[Record]:
 
 def alibaba2023(file: Path, zone: ZoneInfo) -> Iterator[Record]:
     """The pod list of Alibaba's GPU trace of 2023 (openb): times in seconds from its start."""
-    required = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
+    required = (
+        "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time",
+        "scheduled_time",
+    )  # fmt: skip
     for row in rows(file, required):
         created, deleted = row.number("creation_time"), row.number("deletion_time", 0.0)
         if deleted and deleted < created:
             raise row.error("deletion_time", "before creation_time")
-        scheduled = row.number("scheduled_time", created)
+        scheduled = row.number("scheduled_time", -1.0)
+        if deleted and deleted < scheduled:
+            raise row.error("deletion_time", "before scheduled_time")
         share = row.number("gpu_milli", 1000.0) / 1000
         yield Record(
             name=row.text("name"),
             submitted=created,
-            run_time=deleted - scheduled if deleted else None,
+            run_time=deleted - scheduled if deleted and scheduled >= 0 else None,
             cpu=row.number("cpu_milli") / 1000,
             memory=row.number("memory_mib") * _MIB,
             gpus=row.number("num_gpu") * share,
@@ -193,7 +198,7 @@ def alibaba2023(file: Path, zone: ZoneInfo) -> Iterator[Record]:
             queue=row.text("qos"),
             group=row.text("qos"),
             job_class=row.text("qos"),
-            waited=max(0.0, scheduled - created),
+            waited=max(0.0, scheduled - created) if scheduled >= 0 else None,
             failed=row.text("pod_phase") == "Failed",
             line=row.line,
         )

@@ -9,6 +9,7 @@ from pykueue.api.ages import duration_text
 from pykueue.api.meta import parse_time
 from pykueue.api.objects import Object
 from pykueue.simulate.live.protocol import Starts
+from pykueue.simulate.scores import SCORED
 
 _COLUMNS: Final = (
     # name, type, priority (1: with -o wide only), description
@@ -18,6 +19,7 @@ _COLUMNS: Final = (
     ("Earliest", "string", 0, "Time until it starts: 10th percentile of the simulated futures."),
     ("Median", "string", 1, "Time until it starts: median of the simulated futures."),
     ("Latest", "string", 0, "Time until it starts: 90th percentile of the simulated futures."),
+    ("Score", "string", 0, "Past starts of the LocalQueue inside their interval, of all that were forecast."),
     ("ClusterQueue", "string", 1, "The ClusterQueue of the LocalQueue."),
     ("Priority", "integer", 1, "The workload's spec.priority."),
     ("Age", "string", 0, "Time since the creation of the Workload."),
@@ -38,6 +40,9 @@ def pending_workload(api_version: str, cluster_queue: str, item: Object, starts:
             "started": start.started,
             "hours": starts.hours,
         }
+        inside, all = starts.scores.get(f"{metadata['namespace']}/{item['localQueueName']}", (0, 0))
+        if all >= SCORED:
+            found["start"]["score"] = {"inside": inside, "starts": all}
     return found
 
 
@@ -66,10 +71,17 @@ def _cells(item: Object, now: float) -> list[Any]:
         earliest,
         median,
         latest,
+        _score(start),
         item["clusterQueueName"],
         item["priority"],
         duration_text(now - parse_time(created)) if created else "<unknown>",
     ]
+
+
+def _score(start: Object | None) -> str:
+    """Past starts inside their interval, of how many; few say nothing."""
+    score = (start or {}).get("score")
+    return f"{score['inside']}/{score['starts']}" if score else "<none>"
 
 
 def _until(start: Object | None, name: str, now: float) -> str:

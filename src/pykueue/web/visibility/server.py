@@ -21,6 +21,7 @@ from pykueue.manager.serving.access import Access
 from pykueue.manager.serving.listener import Listener, refusal
 from pykueue.simulate.live.advice import StartAdvice
 from pykueue.simulate.live.forecasts import Forecasts
+from pykueue.simulate.live.kept import ConfigMapStore
 
 from .api import GATE, VERSIONS, VisibilityApi, group_versions
 from .proxy import FrontProxy
@@ -40,7 +41,8 @@ class VisibilityServer:
     def __init__(self, replica: Replica, forecasts: bool = False) -> None:
         """With `forecasts` it says when pending workloads start."""
         self._replica = replica
-        self._forecasts = Forecasts(replica.manager) if forecasts else None
+        store = ConfigMapStore(replica.client, replica.configuration.namespace)
+        self._forecasts = Forecasts(replica.manager, store=store) if forecasts else None
         if self._forecasts is not None:
             replica.manager.advice = StartAdvice(replica.manager, self._forecasts)
         self._api = VisibilityApi(replica.manager, self._forecasts)

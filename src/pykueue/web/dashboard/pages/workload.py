@@ -14,7 +14,7 @@ from pykueue.api.objects import Object
 from pykueue.api.resources import CLUSTER_QUEUES, EVENTS, PODS, WORKLOADS, Resource
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
-from pykueue.manager.install_names import story_path, why_path
+from pykueue.manager.install_names import pending_path, story_path, why_path
 from pykueue.questions import Rights, Why, answer_from, from_status, why
 from pykueue.questions.story import story_from_objects
 from pykueue.web.dashboard.security.reviews import Need
@@ -29,6 +29,8 @@ PODS_MAX: Final = 100
 EVENTS_MAX: Final = 50
 #: Decisions tried for one answer, about 0.3 ms each: other pages wait for them.
 DECISIONS_MAX: Final = 200
+#: Seconds for which the page waits for a forecast; a later refresh of the page shows it.
+FORECAST_SECONDS: Final = 1.0
 
 
 async def build(view: View) -> Mapping[str, Any]:
@@ -38,7 +40,9 @@ async def build(view: View) -> Mapping[str, Any]:
     obj = board.get("Workload", view.namespace, view.name)
     if row is None or obj is None:
         raise NotFoundError(f"There is no Workload {view.namespace}/{view.name}.")
-    answer, story = await asyncio.gather(_why(view, row, obj), _story(view, row, obj))
+    answer, story, start = await asyncio.gather(
+        _why(view, row, obj), _story(view, row, obj), _start(view, row)
+    )
     admission = (obj.get("status") or {}).get("admission") or {}
     context: dict[str, Any] = {
         "row": row,
@@ -54,6 +58,7 @@ async def build(view: View) -> Mapping[str, Any]:
         "alarms": [(TITLES[each.kind], each.text) for each in alarms(board) if each.row.key == row.key],
         "why": answer,
         "story": story,
+        "start": start,
         "may_update": view.grants.may("patch", WORKLOADS, view.namespace),
         "sees_pods": view.grants.lists(PODS, view.namespace),
         "sees_events": view.grants.lists(EVENTS, view.namespace),
@@ -92,6 +97,37 @@ async def _why(view: View, row: WorkloadRow, obj: Object) -> Why | None:
     answer = why(engine, row.key, view.now, rights=rights, place_decisions_max=DECISIONS_MAX)
     answer.notes += view.board.notes
     return answer
+
+
+async def _start(view: View, row: WorkloadRow) -> str:
+    """When it starts, in words; empty where the manager does not say it (yet)."""
+    if row.state not in IN_QUEUE:
+        return ""
+    try:
+        async with asyncio.timeout(FORECAST_SECONDS):
+            start = (await _asked(view, pending_path(row.namespace, row.name))).get("start")
+    except (ApiError, ConnectionError, TimeoutError):
+        return ""
+    return start_text(start) if start else ""
+
+
+def start_text(start: Mapping[str, Any]) -> str:
+    """The `start` of a pending workload in words, with how good past forecasts of its queue were."""
+
+    def time(name: str) -> str:
+        return str(start[name]).replace("T", " ").replace("Z", " UTC")
+
+    futures = f"{start['futures']} simulated futures"
+    if "earliest" not in start:
+        text = f"Within {start['hours']:.0f} hours in {start['started']} of {futures}."
+    elif "latest" in start:
+        text = f"Between {time('earliest')} and {time('latest')} with a probability of 80 %, from {futures}."
+    else:
+        text = f"At {time('earliest')} at the earliest; within {start['hours']:.0f} hours in "
+        text += f"{start['started']} of {futures}."
+    if score := start.get("score"):
+        text += f" Of {score['starts']} past starts of its LocalQueue, {score['inside']} were inside theirs."
+    return text
 
 
 async def _story(view: View, row: WorkloadRow, obj: Object) -> Mapping[str, Any]:

@@ -1,0 +1,128 @@
+"""Questions about a simulated cluster, whose true answers are those of the same simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from pykueue.api import kueue
+from pykueue.api.kueue.names import QUOTA_RESERVED
+from pykueue.api.meta import parse_time
+from pykueue.engine import Admit, lifecycle
+from pykueue.questions.used import held_between
+from pykueue.simulate.forecast import when
+from pykueue.simulate.futures import State
+from pykueue.simulate.journal import Journal
+from pykueue.simulate.plan import Plan
+from pykueue.simulate.simulation import Simulation
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+#: Seconds of the past in which the usual estimate counts starts.
+_RATE_OF = 3 * HOUR
+
+
+class _Starts(Journal):
+    """When workloads were admitted first, in seconds from the start."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, float] = {}
+
+    def admitted(self, at: float, decision: Admit) -> None:
+        self.first.setdefault(decision.key, at)
+
+
+class Cluster(Simulation):
+    """A simulated cluster that keeps its finished Workloads, as a real one does, and what it showed."""
+
+    def __init__(self, plan: Plan, starts: _Starts, looks: Iterable[float]) -> None:
+        super().__init__(plan, starts)
+        self._done: list[kueue.Workload] = []
+        #: Time in seconds from the start, present Workloads, and how many had finished then.
+        self.seen: list[tuple[float, list[kueue.Workload], int]] = []
+        for at in looks:
+            self._later(at, self._look)
+
+    def shown(self, present: list[kueue.Workload], done: int) -> list[kueue.Workload]:
+        """The Workloads of a look, finished ones included."""
+        return [*present, *self._done[:done]]
+
+    def _look(self, now: float) -> None:
+        self.seen.append((now, list(self.driver.workloads.values()), len(self._done)))
+
+    def _over(self, key: str, attempt: int, how: str, now: float) -> None:
+        before = self.driver.workloads.get(key)
+        super()._over(key, attempt, how, now)
+        if before is not None and key not in self.driver.workloads:
+            self._done.append(lifecycle.finished(before, "Succeeded", self.driver.now))
+
+
+@dataclass
+class Answered:
+    """One question."""
+
+    below: bool
+    """It started before the interval."""
+    above: bool
+    """It started after the interval."""
+    error: float
+    """Seconds between the median of the answer and the true start."""
+    usual_error: float
+    """The same of the usual estimate: the position divided by the rate of starts in the last three hours."""
+    waited: float
+    """Seconds until it started in truth."""
+
+
+def answered(plan: Plan, looks: Iterable[float], futures: int) -> Iterator[Answered]:
+    """At each of the times, the question about the workload in the middle of those that are pending."""
+    starts = _Starts()
+    cluster = Cluster(plan, starts, looks)
+    cluster.run()
+    for at, present, done in cluster.seen:
+        pending = [each for each in present if not each.condition_is(QUOTA_RESERVED)]
+        if not pending:
+            continue
+        ahead = len(pending) // 2
+        chosen = pending[ahead].metadata.key
+        truth = starts.first.get(chosen)
+        if truth is None:
+            continue
+        now = plan.start + at
+        state = State(plan.options, plan.objects, cluster.shown(present, done), now)
+        yield _judged(state, chosen, ahead, plan.start + truth, futures)
+
+
+def _judged(state: State, chosen: str, ahead: int, start: float, futures: int) -> Answered:
+    now, answer = state.now, when(state, chosen, futures)
+    begun = [held[0] for each in state.workloads if (held := held_between(each, now))]
+    rate = sum(at > now - _RATE_OF for at in begun) / _RATE_OF
+    usual = now + (ahead + 1) / rate if rate else now + DAY
+    middle = parse_time(answer.median) if answer.median else now + DAY
+    latest = parse_time(answer.latest) if answer.latest else float("inf")
+    earliest = parse_time(answer.earliest) if answer.earliest else float("inf")
+    return Answered(
+        # An answer is given in whole seconds.
+        below=start < earliest - 1,
+        above=start > latest + 1,
+        error=abs(middle - start),
+        usual_error=abs(usual - start),
+        waited=start - now,
+    )
+
+
+def figures(found: list[Answered]) -> dict[str, Any]:
+    """What many answers have in common."""
+    count = len(found)
+    if not count:
+        return {"questions": 0}
+    return {
+        "questions": count,
+        "inside": sum(not (each.below or each.above) for each in found) / count,
+        "below": sum(each.below for each in found) / count,
+        "above": sum(each.above for each in found) / count,
+        "error_seconds": median(each.error for each in found),
+        "usual_error_seconds": median(each.usual_error for each in found),
+        "waited_seconds": median(each.waited for each in found),
+    }
