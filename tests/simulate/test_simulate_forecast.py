@@ -20,7 +20,7 @@ from pykueue.simulate.forecast import when
 from pykueue.simulate.futures import State
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.prepare import plan, prepare
-from pykueue.simulate.run_times import TOGETHER, RunTimes
+from pykueue.simulate.run_times import BLOCK, RunTimes
 from pykueue.simulate.scenario.reading import parse
 from pykueue.simulate.scores import KEPT, Scores, read, write
 from pykueue.simulate.simulation import Simulation
@@ -112,8 +112,8 @@ def test_run_times_are_those_of_alike_workloads_that_ran_longer() -> None:
 def test_run_times_of_a_future_are_those_of_one_time() -> None:
     past = [finished(f"w{number}", 100.0 + number, 3600.0 * (number + 1)) for number in range(200)]
     times, random, some = RunTimes(past), Random(1), workload("w", 0)
-    assert {times.draw(some, random, like=0.0) < 100 + TOGETHER for _ in range(50)} == {True}
-    assert {times.draw(some, random, like=0.999) >= 300 - TOGETHER for _ in range(50)} == {True}
+    assert {times.draw(some, random, like=0.0) < 100 + BLOCK for _ in range(50)} == {True}
+    assert {times.draw(some, random, like=0.999) >= 300 - BLOCK for _ in range(50)} == {True}
     # Where too few of that time ran for as long, those of all times count.
     assert all(times.draw(some, random, elapsed=280.0, like=0.0) > 280 for _ in range(50))
 

@@ -24,7 +24,7 @@ ENOUGH: Final = 20
 #: Of those, as many must have run for longer than the workload already has.
 ENOUGH_LONGER: Final = 5
 #: Workloads that ended one after the other, and are drawn from together.
-TOGETHER: Final = 50
+BLOCK: Final = 50
 #: Newest finished workloads kept of each group.
 KEPT: Final = 500
 #: Mean run time in seconds that is assumed where nothing is known.
@@ -115,9 +115,9 @@ class RunTimes:
             values = self._known.get(group, ())
             longer = len(values) - bisect_right(values, elapsed)
             if len(values) >= ENOUGH and longer >= ENOUGH_LONGER:
-                if like is not None and len(values) > TOGETHER:
-                    first = int(like * (len(values) - TOGETHER + 1))
-                    then = [each for each in self._by_end[group][first : first + TOGETHER] if each > elapsed]
+                if like is not None and len(values) > BLOCK:
+                    first = int(like * (len(values) - BLOCK + 1))
+                    then = [each for each in self._by_end[group][first : first + BLOCK] if each > elapsed]
                     if len(then) >= ENOUGH_LONGER:
                         return random.choice(then)
                 return values[len(values) - 1 - random.randrange(longer)]
