@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from checks_world import answer, change_queue, create_checks, strategy
@@ -435,9 +436,10 @@ class TestCredentials:
             (kubeconfig("w1", **{"certificate-authority": "/ca"}), "InsecureKubeConfig", "reads a file"),
             (kubeconfig("w1", server=""), "InsecureKubeConfig", "server is missing"),
             (kubeconfig("w1", server="https://"), "InsecureKubeConfig", "no host"),
-            ("token: [s3cret", "BadKubeConfig", "not YAML"),
+            ("token: [s3cret", "BadKubeConfig", "not YAML: line 2, column 1"),
             ("s3cret", "BadKubeConfig", "not a map"),
             ("{current-context: x}", "BadKubeConfig", "contexts"),
+            ("{contexts: []}", "BadKubeConfig", "has no current-context"),
         ],
     )
     def test_kubeconfig_is_refused_with_a_reason_on_the_cluster(
@@ -480,6 +482,26 @@ class TestCredentials:
             assert (await c.active("w1"))[:2] == ("False", "BadKubeConfig")
 
         dispatched(test)
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [(None, "cannot be read: No such file or directory"), (b"\xff", "is not text in UTF-8")],
+        ids=["missing", "binary"],
+    )
+    def test_file_that_cannot_be_read_is_named_with_the_cause(
+        self, content: bytes | None, words: str, tmp_path: Path
+    ) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.client.create(MULTIKUEUE_CLUSTERS, cluster("w1", str(path), "Path"))
+            await c.wait()
+            status, reason, message = await c.active("w1")
+            assert (status, reason, message) == ("False", "BadKubeConfig", f"file {path} {words}")
+
+        path = tmp_path / "kubeconfig"
+        if content is not None:
+            path.write_bytes(content)
+        gates = "featureGates: {MultiKueueKubeConfigPathValidation: false}\n"
+        dispatched(test, configuration=gates)
 
     def test_cluster_that_is_its_own_worker_is_refused_and_others_go_on(self) -> None:
         async def test(c: Clusters) -> None:

@@ -73,15 +73,17 @@ class Target:
 def parse(content: str) -> Target:
     """The current context of a kubeconfig. Raises KubeConfigError."""
     try:
-        config = yaml.safe_load(content)
+        config = yaml.load(content, Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
         # The error's own text quotes the document.
-        raise KubeConfigError(BAD, "the kubeconfig is not YAML") from error
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f": line {mark.line + 1}, column {mark.column + 1}"
+        raise KubeConfigError(BAD, f"the kubeconfig is not YAML{place}") from error
     if not isinstance(config, dict):
         raise KubeConfigError(BAD, "the kubeconfig is not a map")
     selected = config.get("current-context")
     if not selected:
-        raise KubeConfigError(BAD, "current-context is missing")
+        raise KubeConfigError(BAD, "the kubeconfig has no current-context")
     context = _named(config, "contexts", "context", selected)
     cluster = _named(config, "clusters", "cluster", context.get("cluster"))
     user = _named(config, "users", "user", context.get("user")) if context.get("user") else {}

@@ -135,8 +135,10 @@ class Sources:
             raise KubeConfigError(BAD, f"path {location} is not allowed: it must be in {KUBECONFIG_FOLDER}")
         try:
             return path.read_text()
-        except (OSError, ValueError) as error:
-            raise KubeConfigError(BAD, f"file {location} cannot be read") from error
+        except OSError as error:
+            raise KubeConfigError(BAD, f"file {location} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise KubeConfigError(BAD, f"file {location} is not text in UTF-8") from error
 
 
 def _is_below(path: Path, folder: Path) -> bool:
