@@ -1,7 +1,7 @@
 """Runs of a manager cluster and its workers by seed; docs/use/multikueue.md states the guarantee they check.
 
-`PYKUEUE_CLUSTER_RUNS` is how many there are (4 unless set), and half as many with elastic jobs. The first
-seed is `PYKUEUE_FAULT_SEED`.
+`PYKUEUE_CLUSTER_RUNS` is how many there are (4 unless set), and half as many each with elastic jobs, with
+JobSets, and with pods and groups of pods. The first seed is `PYKUEUE_FAULT_SEED`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from pykueue.simulate.faults.clusterruns import play_clusters
+from pykueue.simulate.faults.clusterruns import ALL, play_clusters
 
 RUNS = int(os.environ.get("PYKUEUE_CLUSTER_RUNS", "4"))
 FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
@@ -28,6 +28,16 @@ def test_jobs_run_in_one_cluster_at_a_time_and_finish_once(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS // 2))
 def test_elastic_jobs_run_in_one_cluster_at_a_time_and_finish_once(seed: int) -> None:
     report = play_clusters(seed, elastic=True)
+    assert not report.violations, report.text(SHOWN)
+    assert report.writes
+
+
+@pytest.mark.parametrize("kinds", [("Job", "JobSet"), ALL], ids=["sets", "pods"])
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS // 2))
+def test_jobs_of_several_kinds_run_in_one_cluster_at_a_time_and_finish_once(
+    seed: int, kinds: tuple[str, ...]
+) -> None:
+    report = play_clusters(seed, kinds=kinds)
     assert not report.violations, report.text(SHOWN)
     assert report.writes
 

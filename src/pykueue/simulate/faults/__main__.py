@@ -13,7 +13,7 @@ import click
 from pykueue.simulate.faults import play
 from pykueue.simulate.faults.budgetruns import play_budgets
 from pykueue.simulate.faults.claimruns import play_claims
-from pykueue.simulate.faults.clusterruns import play_clusters
+from pykueue.simulate.faults.clusterruns import chosen_of_clusters, play_clusters
 from pykueue.simulate.faults.elasticruns import play_elastic
 from pykueue.simulate.faults.hybridruns import play_hybrid
 from pykueue.simulate.faults.kindruns import chosen, play_kinds
@@ -36,7 +36,9 @@ from pykueue.simulate.runs import GC_THRESHOLD
 @click.option("--pods", is_flag=True, help="Use the embedded Job controller, scheduler and nodes.")
 @click.option("--plain-pods", is_flag=True, help="Run plain pods and pod groups as jobs.")
 @click.option(
-    "--kinds", default="", help="Run jobs of these kinds, by name and separated by commas, or of `all` kinds."
+    "--kinds",
+    default="",
+    help="Run jobs of these kinds, by name and separated by commas, or of `all` kinds; with --clusters too.",
 )
 @click.option("--elastic", is_flag=True, help="Run elastic jobs that change their size.")
 @click.option("--clusters", is_flag=True, help="Dispatch jobs to worker clusters (MultiKueue).")
@@ -83,7 +85,7 @@ def main(
         if seconds is not None and time.perf_counter() - started > seconds:
             break
         if clusters:
-            report = play_clusters(number, elastic)
+            report = play_clusters(number, elastic, chosen_of_clusters(kinds or "Job"))
         elif kinds:
             report = play_kinds(number, chosen(kinds), edits)
         elif elastic:

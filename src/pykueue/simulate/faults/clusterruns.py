@@ -10,23 +10,26 @@ import asyncio
 import base64
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import click
 import yaml
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, controller_of, get, labels_of
+from pykueue.api.objects import Object, get, labels_of
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
+    JOB_SETS,
     JOBS,
     LOCAL_QUEUES,
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
     NAMESPACES,
+    PODS,
     RESOURCE_FLAVORS,
     SECRETS,
     WORKLOAD_PRIORITY_CLASSES,
@@ -45,10 +48,12 @@ from pykueue.manager.multikueue import MultiKueue
 from pykueue.manager.multikueue.access import configure_check
 from pykueue.manager.multikueue.kubeconfig import Target
 
-from .jobkinds import active, ended
+from .placements import Placements, has_ended, is_dispatched, unit_of_workload
 from .playing import play_to_end
+from .pod_users import pod_manifest
 from .run import LOOK, PATIENCE, Report
 from .scenario import job as job_manifest
+from .scenario import jobset
 from .sites import Site, watched
 from .stage import installed_store
 from .trace import Trace
@@ -65,7 +70,6 @@ OFFSETS = (0.0, 0.0, -300.0, -20.0, 45.0, 600.0)
 _CONFIGURATION = f"""
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
-integrations: {{frameworks: [batch/job]}}
 multiKueue:
   workerLostTimeout: {LOST}s
   gcInterval: 30s
@@ -75,99 +79,29 @@ _INCREMENTAL = """  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-increme
   incrementalDispatcherConfig: {stepSize: 1}
 """
 _CALM_RATES = Rates(no_events=True)
-
-
+#: The resource of each kind of jobs that there can be in these runs.
+_RESOURCES = {"Job": JOBS, "JobSet": JOB_SETS, "Pod": PODS, "PodGroup": PODS}
+_FRAMEWORKS = {"Job": "batch/job", "JobSet": "jobset.x-k8s.io/jobset", "Pod": "pod"}
+ALL = tuple(_RESOURCES)
 #: CPUs of a worker; a job of more pods than the fewest might never run.
 _QUOTAS = (3, 6)
-
-
-class Placements:
-    """Where the Job of each name runs, and whether it may."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        #: Workers that run a Job of this name.
-        self._running: dict[str, set[str]] = {}
-        #: Where it ended last, with what reason.
-        self._ended: dict[str, str] = {}
-        #: Jobs and workers for which the guarantee does not hold any more, with the reason.
-        self._excused: dict[tuple[str, str], str] = {}
-        self.checked = 0
-
-    def excuse(self, worker: str, reason: str) -> None:
-        """The guarantee does not cover what runs on a worker now, or ran last."""
-        for name in list(self._running):
-            if worker in self._running[name] or self._ended.get(name) == worker:
-                self._excused[name, worker] = reason
-
-    def restored(self, worker: str, jobs: Iterable[Object], finished: Collection[str]) -> None:
-        """A worker has an older state with these Jobs; of jobs in `finished` the manager has seen the end.
-
-        What it has of them, the manager can remove only once it has reached the worker again. An end that the
-        state does not have any more never happened, unless the manager has seen it.
-        """
-        for workers in self._running.values():
-            workers.discard(worker)
-        self._excused = {key: why for key, why in self._excused.items() if key[1] != worker}
-        self._ended = {name: at for name, at in self._ended.items() if at != worker or name in finished}
-        for job in jobs:
-            name = job["metadata"]["name"]
-            self._excused[name, worker] = "restored from an older state"
-            if active(job):
-                self._running.setdefault(name, set()).add(worker)
-
-    def job_stored(self, site: Site, before: Object | None, after: Object | None) -> None:
-        """A Job of a cluster was written."""
-        job = after or before
-        assert job is not None
-        name = job["metadata"]["name"]
-        if not site.runs_jobs:
-            return
-        found = self._running.setdefault(name, set())
-        if after is not None and active(after):
-            if site.name not in found:
-                found.add(site.name)
-                self._started(name, site.name)
-        else:
-            found.discard(site.name)
-            if (
-                after is None
-                and self._excused.pop((name, site.name), "")
-                and self._ended.get(name) == site.name
-            ):
-                del self._ended[name]
-        if after is not None and ended(after):
-            if (name, site.name) not in self._excused:
-                self._ended[name] = site.name
-            else:
-                self._ended.setdefault(name, site.name)
-
-    def _started(self, name: str, worker: str) -> None:
-        self.checked += 1
-        for other in sorted(self._running[name] - {worker}):
-            if (name, other) not in self._excused and (name, worker) not in self._excused:
-                self._trace.violate(f"job {name} runs on {worker} while it runs on {other}")
-        other = self._ended.get(name, worker)
-        if other != worker and (name, other) not in self._excused:
-            self._trace.violate(f"job {name} runs on {worker} after it ended on {other}")
-
-    def workload_stored(self, site: Site, before: Object | None, after: Object | None) -> None:
-        """A Workload of a cluster was written."""
-        if site.runs_jobs or after is None:
-            return
-        name = _job_name(after)
-        was, now = (get(one or {}, "status", "clusterName") or "" for one in (before, after))
-        if was and now and was != now:
-            self._trace.violate(f"the worker of job {name} changes from {was} to {now}")
-        if before is not None and conditions.is_finished(before) and not conditions.is_finished(after):
-            self._trace.violate(f"job {name} is not finished any more")
 
 
 class ClusterRun:
     """The parts of one run."""
 
-    def __init__(self, seed: int, rng: random.Random, clock: Clock, elastic: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        rng: random.Random,
+        clock: Clock,
+        elastic: bool = False,
+        kinds: Sequence[str] = ("Job",),
+    ) -> None:
         self.seed = seed
+        #: Kinds of the jobs.
+        self._kinds = tuple(kinds)
+        self._resources = tuple(dict.fromkeys(_RESOURCES[kind] for kind in kinds))
         #: Whether most jobs are elastic, and users change their size.
         self._elastic = elastic
         self.clock = clock
@@ -175,7 +109,8 @@ class ClusterRun:
         self.faults: Counter[str] = Counter()
         self._rng = rng
         self._placements = Placements(self.trace)
-        every = (_ELASTIC if elastic else "") + _CONFIGURATION
+        frameworks = [_FRAMEWORKS[resource.kind] for resource in self._resources]
+        every = (_ELASTIC if elastic else "") + _integrations(frameworks) + _CONFIGURATION
         configuration = parse(every + (_INCREMENTAL if rng.random() < 0.3 else ""))
         self._workers = {
             f"w{number}": self._site(f"w{number}", parse(every))
@@ -183,7 +118,9 @@ class ClusterRun:
         }
         self._manager = self._site("manager", configuration)
         self._manager.connect = self._connect
-        self._manager.components = [self._captured(one) for one in components(configuration, _KINDS)]
+        self._manager.components = [
+            self._captured(one) for one in components(configuration, BUILT_IN.enabled(frameworks))
+        ]
         self._multikueue: MultiKueue | None = None
         #: Names of the MultiKueueClusters, by worker.
         self._registered = {name: name for name in self._workers}
@@ -197,6 +134,7 @@ class ClusterRun:
             configuration,
             self.trace,
             self._rng.choice(OFFSETS),
+            self._resources,
         )
         return watched(site, self._placements.job_stored, self._placements.workload_stored)
 
@@ -298,7 +236,7 @@ class ClusterRun:
         await self.clock.sleep(30.0)
         for workload in (await self._manager.client.list(WORKLOADS)).items:
             if get(workload, "spec", "active") is False:
-                await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": True}})
+                await self._patch(WORKLOADS, [workload["metadata"]["name"]], {"spec": {"active": True}})
 
     async def _settle(self) -> None:
         ends = self.clock.time() + PATIENCE
@@ -316,14 +254,15 @@ class ClusterRun:
             self.trace.violate(f"in the end {one}")
 
     async def _unsettled(self) -> Any:
-        for job in (await self._manager.client.list(JOBS)).items:
-            if not ended(job):
-                yield f"job {job['metadata']['name']} has not ended"
+        for resource in self._resources:
+            for job in (await self._manager.client.list(resource)).items:
+                if not has_ended(job):
+                    yield f"{resource.kind} {job['metadata']['name']} has not ended"
         for workload in (await self._manager.client.list(WORKLOADS)).items:
             if not conditions.is_finished(workload):
                 yield f"workload {workload['metadata']['name']} is not finished"
         for worker in self._workers.values():
-            for resource in (WORKLOADS, JOBS):
+            for resource in (WORKLOADS, *self._resources):
                 for one in (await worker.client.list(resource)).items:
                     if names.MULTIKUEUE_ORIGIN_LABEL in labels_of(one):
                         yield f"{one['metadata']['name']} is left on {worker.name}"
@@ -366,19 +305,36 @@ class ClusterRun:
         for number in range(rng.randint(4, 9)):
             await self.clock.sleep(rng.uniform(0.0, TROUBLE / 12))
             name = f"j{number}"
-            await self._retry(partial(self._manager.client.create, JOBS, self._job(name)))
-            self.trace.note("user", f"creates {name}")
+            resource, made = self._made(name)
+            for one in made:
+                await self._retry(partial(self._manager.client.create, resource, one))
+            self.trace.note("user", f"creates {resource.kind} {name}")
+            parts = [one["metadata"]["name"] for one in made]
             if rng.random() < 0.5:
-                acts.append(asyncio.create_task(self._act(name)))
+                acts.append(asyncio.create_task(self._act(name, resource, parts)))
             if self._elastic:
                 acts.append(asyncio.create_task(self._resize(name)))
         await asyncio.gather(*acts)
 
-    def _job(self, name: str) -> Object:
-        rng = self._rng
-        pods = rng.choice((1, 1, 2, 3))
-        labels = {names.QUEUE_LABEL: "lq", names.PRIORITY_CLASS_LABEL: rng.choice(("low", "high"))}
-        if not self._elastic or rng.random() < 0.2:
+    def _made(self, name: str) -> tuple[Resource, list[Object]]:
+        """A job: one object, or the pods of a group."""
+        # Without a choice the run of a seed stays what it was.
+        kind = self._kinds[0] if len(self._kinds) == 1 else self._rng.choice(self._kinds)
+        resource = _RESOURCES[kind]
+        pods = self._rng.choice((1, 1, 2, 3))
+        labels = {names.QUEUE_LABEL: "lq", names.PRIORITY_CLASS_LABEL: self._rng.choice(("low", "high"))}
+        if kind == "JobSet":
+            return resource, [jobset(name, labels, pods, 1)]
+        if kind == "Pod":
+            return resource, [pod_manifest(name, labels, {}, 1)]
+        if kind == "PodGroup":
+            labels[names.POD_GROUP_NAME_LABEL] = name
+            total = {names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(pods)}
+            return resource, [pod_manifest(f"{name}-{part}", labels, total, 1) for part in range(pods)]
+        return resource, [self._job(name, labels, pods)]
+
+    def _job(self, name: str, labels: dict[str, str], pods: int) -> Object:
+        if not self._elastic or self._rng.random() < 0.2:
             return job_manifest(name, labels, {}, pods, 1, pods)
         # With more to do than it has pods, growing and shrinking makes a difference.
         return job_manifest(name, labels, {names.ELASTIC_JOB_ANNOTATION: "true"}, pods, 1, 4)
@@ -389,31 +345,32 @@ class ClusterRun:
             await self.clock.sleep(self._rng.uniform(1.0, 40.0))
             pods = self._rng.randint(1, min(_QUOTAS))
             self.trace.note("user", f"sets parallelism {pods} of {name}")
-            await self._patch(JOBS, name, {"spec": {"parallelism": pods}})
+            await self._patch(JOBS, [name], {"spec": {"parallelism": pods}})
 
-    async def _act(self, name: str) -> None:
+    async def _act(self, name: str, resource: Resource, parts: Sequence[str]) -> None:
         await self.clock.sleep(self._rng.uniform(0.0, 30.0))
         act = self._rng.choice(("delete", "stop", "raise", "lower"))
         self.trace.note("user", f"{act}: {name}")
         if act == "delete":
-            await self._retry(
-                lambda: self._manager.client.delete(JOBS, name, "default", propagation="Background")
-            )
+            delete = partial(self._manager.client.delete, resource, propagation="Background")
+            for part in parts:
+                await self._retry(partial(delete, part, "default"))
         elif act == "stop":
             await self._set_active(name, False)
             await self.clock.sleep(self._rng.uniform(1.0, 60.0))
             await self._set_active(name, True)
         else:
             label = {names.PRIORITY_CLASS_LABEL: "high" if act == "raise" else "low"}
-            await self._patch(JOBS, name, {"metadata": {"labels": label}})
+            await self._patch(resource, parts, {"metadata": {"labels": label}})
 
     async def _set_active(self, job: str, active: bool) -> None:
         for workload in (await self._manager.client.list(WORKLOADS)).items:
-            if _job_name(workload) == job and not conditions.is_finished(workload):
-                await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": active}})
+            if unit_of_workload(workload) == job and not conditions.is_finished(workload):
+                await self._patch(WORKLOADS, [workload["metadata"]["name"]], {"spec": {"active": active}})
 
-    async def _patch(self, resource: Resource, name: str, patch: Object) -> None:
-        await self._retry(lambda: self._manager.client.patch(resource, name, "default", patch))
+    async def _patch(self, resource: Resource, parts: Sequence[str], patch: Object) -> None:
+        for part in parts:
+            await self._retry(partial(self._manager.client.patch, resource, part, "default", patch))
 
     async def _retry(self, request: Callable[[], Any]) -> None:
         """Send a request again while webhooks cannot be called; what is refused or gone is left."""
@@ -458,9 +415,14 @@ class ClusterRun:
         store = worker.snapshot()
         await self.clock.sleep(self._rng.uniform(0.0, 100.0))
         self._note("set back", f"{worker.name} is restored from an older state")
-        jobs = [record.object for record in store.table(f"{JOBS.group}/{JOBS.plural}")]
+        jobs = [
+            {"kind": resource.kind, **record.object}
+            for resource in self._resources
+            for record in store.table(f"{resource.group}/{resource.plural}")
+            if is_dispatched(record.object)
+        ]
         workloads = (await self._manager.client.list(WORKLOADS)).items
-        finished = {_job_name(one) for one in workloads if _has_run(one)}
+        finished = {unit_of_workload(one) for one in workloads if _has_run(one)}
         worker.line.cut()
         self._placements.restored(worker.name, jobs, finished)
         await asyncio.shield(asyncio.ensure_future(worker.set_back(store)))
@@ -509,12 +471,8 @@ class ClusterRun:
             await self.clock.sleep(0.5)
 
 
-_KINDS = BUILT_IN.enabled(["batch/job"])
-
-
-def _job_name(workload: Object) -> str:
-    owner = controller_of(workload) or {}
-    return str(owner.get("name"))
+def _integrations(frameworks: Sequence[str]) -> str:
+    return f"integrations: {{frameworks: [{', '.join(frameworks)}]}}\n"
 
 
 def _has_run(workload: Object) -> bool:
@@ -546,11 +504,20 @@ def _secret(worker: str, version: int) -> Object:
     return secret
 
 
-def play_clusters(seed: int, elastic: bool = False) -> Report:
+def chosen_of_clusters(text: str) -> tuple[str, ...]:
+    """The kinds of a list with commas, or `all`. Raises click.BadParameter for an unknown one."""
+    found = ALL if text == "all" else tuple(text.split(","))
+    for name in found:
+        if name not in ALL:
+            raise click.BadParameter(f"{name} is no kind of runs with --clusters; there are {', '.join(ALL)}")
+    return found
+
+
+def play_clusters(seed: int, elastic: bool = False, kinds: Sequence[str] = ("Job",)) -> Report:
     """Play the run of this seed, in virtual time; `elastic`: most jobs change their size."""
     installed_store()  # the first time outside an event loop
     run, lasted = play_to_end(
-        lambda: ClusterRun(seed, random.Random(seed), Clock(VIRTUAL_EPOCH.timestamp()), elastic)
+        lambda: ClusterRun(seed, random.Random(seed), Clock(VIRTUAL_EPOCH.timestamp()), elastic, kinds)
     )
     return Report(
         seed,
@@ -561,5 +528,7 @@ def play_clusters(seed: int, elastic: bool = False) -> Report:
         run.trace.digest(),
         run.trace.entries,
         sum(site.deaths for site in run.sites),
-        " --clusters" + " --elastic" * elastic,
+        " --clusters"
+        + " --elastic" * elastic
+        + ("" if tuple(kinds) == ("Job",) else f" --kinds {','.join(kinds)}"),
     )

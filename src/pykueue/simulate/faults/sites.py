@@ -9,11 +9,12 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from pykueue.api.objects import Object
-from pykueue.api.resources import CRDS, JOBS, WORKLOADS
+from pykueue.api.objects import Object, controller_of
+from pykueue.api.resources import CRDS, JOBS, PODS, WORKLOADS, Resource
 from pykueue.clock import VIRTUAL_EPOCH, Clock
 from pykueue.cluster import webhook_of
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.nodes.pool import NodePool, Simulation
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.embedded.store.records import Record
 from pykueue.jobs.kinds import BUILT_IN
@@ -26,11 +27,12 @@ from pykueue.manager.manager import Manager
 from pykueue.manager.multikueue.remote import Connect
 
 from .jobrunner import JobRunner
+from .realpods import RealPods
 from .stage import copied, fail_webhooks, objects_of, open_server
 from .trace import Trace
 from .transport import NO_FAULTS, FaultyTransport, Rates
 
-#: A stored write of a Job or Workload: before and after.
+#: A stored write of a job or Workload: before and after.
 Stored = Callable[[Object | None, Object | None], None]
 
 
@@ -114,6 +116,16 @@ class _LineTransport:
         await self._inner.close()
 
 
+#: Where pods run, if there are pods.
+_NODES = [
+    NodePool(
+        name="node",
+        allocatable={"cpu": "200", "memory": "200Gi", "pods": "200"},
+        simulation=Simulation(run_time="1s-20s", ready_delay="0s-2s", stop_delay="0s-3s", failure_rate=0.02),
+    )
+]
+
+
 class _Garbage(JobRunner):
     """Collects the Workloads of deleted Jobs; their pods run elsewhere."""
 
@@ -140,6 +152,7 @@ class Site:
         configuration: Configuration,
         trace: Trace,
         offset: float = 0.0,
+        resources: Iterable[Resource] = (JOBS,),
     ) -> None:
         self.name = name
         self.clock = Clock(VIRTUAL_EPOCH.timestamp() + offset)
@@ -148,6 +161,7 @@ class Site:
         self.connect: Connect | None = None
         self.components: Iterable[Component] | None = None
         self.deaths = 0
+        self._resources = tuple(resources)
         self._store = _identified(store, name)
         self._rng = rng
         self._configuration = configuration
@@ -164,13 +178,20 @@ class Site:
         self.server: Server = await open_server(self._store, self.clock, self._fork())
         self.client = Client(self.server.transport("user"), clock=self.clock)
         runner = Client(self.server.transport("runner"), clock=self.clock)
-        kind = JobRunner if self.runs_jobs else _Garbage
-        self.runner = kind(runner, self.clock, self._fork(), 0.0)
+        if PODS in self._resources:
+            pools = _NODES if self.runs_jobs else ()
+            self.runner: JobRunner | RealPods = RealPods(self.server, self.clock, self._fork(), pools=pools)
+            await self.runner.start()
+        else:
+            kind = JobRunner if self.runs_jobs else _Garbage
+            self.runner = kind(runner, self.clock, self._fork(), 0.0)
         core = self.server.core
-        core.on_stored(f"{JOBS.group}/{JOBS.plural}", self._on_job)
+        for resource in self._resources:
+            core.on_stored(f"{resource.group}/{resource.plural}", partial(self._on_job, resource))
         core.on_stored(f"{WORKLOADS.group}/{WORKLOADS.plural}", self._on_workload)
-        for job in (await self.client.list(JOBS)).items:
-            self.runner.job_stored(JOBS, None, job)
+        for resource in self._resources:
+            for job in (await self.client.list(resource)).items:
+                self.runner.job_stored(resource, None, job)
         self.start_manager()
         fail_webhooks(self.server, self.manager)
 
@@ -254,10 +275,11 @@ class Site:
     def _fork(self) -> random.Random:
         return random.Random(self._rng.getrandbits(64))
 
-    def _on_job(self, new: Any, old: Any) -> None:
+    def _on_job(self, resource: Resource, new: Any, old: Any) -> None:
         before, after = objects_of(old, new)
-        self.runner.job_stored(JOBS, before, after)
-        self.job_stored(before, after)
+        self.runner.job_stored(resource, before, after)
+        if controller_of(after or before or {}) is None:
+            self.job_stored(before, after)
 
     def _on_workload(self, new: Any, old: Any) -> None:
         before, after = objects_of(old, new)
