@@ -329,7 +329,11 @@ class ClusterRun:
             return resource, [pod_manifest(name, labels, {}, 1)]
         if kind == "PodGroup":
             labels[names.POD_GROUP_NAME_LABEL] = name
-            total = {names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(pods)}
+            total = {
+                names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(pods),
+                # Users replace no pods here.
+                names.RETRIABLE_IN_GROUP_ANNOTATION: "false",
+            }
             return resource, [pod_manifest(f"{name}-{part}", labels, total, 1) for part in range(pods)]
         return resource, [self._job(name, labels, pods)]
 

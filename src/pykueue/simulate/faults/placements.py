@@ -7,7 +7,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, annotations_of, controller_of, get
+from pykueue.api.objects import Object, annotations_of, controller_of, get, is_deleting
 from pykueue.api.pods import phase
 from pykueue.api.resources import PODS
 from pykueue.jobs.identifiers import IDENTIFIERS
@@ -38,14 +38,14 @@ def is_active(job: Mapping[str, Any]) -> bool:
     """Whether it runs: pods are at work, or it is a pod that has a node."""
     if job["kind"] != PODS.kind:
         return jobkinds.active(job)
-    return bool(get(job, "spec", "nodeName")) and not has_ended(job)
+    return bool(get(job, "spec", "nodeName")) and phase(job) not in ("Succeeded", "Failed")
 
 
 def has_ended(job: Mapping[str, Any]) -> bool:
-    """Whether it has succeeded or failed."""
+    """Whether it has succeeded or failed; a pod that is deleted fails because it is stopped."""
     if job["kind"] != PODS.kind:
         return jobkinds.ended(job)
-    return phase(job) in ("Succeeded", "Failed")
+    return phase(job) == "Succeeded" or (phase(job) == "Failed" and not is_deleting(job))
 
 
 def _parts(job: Mapping[str, Any]) -> int:
