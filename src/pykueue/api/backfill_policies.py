@@ -49,12 +49,16 @@ class BackfillPolicySpec(Model):
     cohort: ObjectName | None = None
     """Cohort that the policy applies to, with all cohorts and ClusterQueues below it."""
     strategy: Annotated[Literal["EASY", "Conservative"], DEFAULTED] = "EASY"
-    """EASY: the first workloads of each ClusterQueue have reservations. Conservative: all workloads have."""
+    """EASY: the first workloads of each ClusterQueue have reservations. Conservative: all workloads have,
+    as far as the first 100; those behind these wait."""
     depth: Annotated[int, Rule(minimum=1, maximum=DEPTH_MAX), DEFAULTED] = 1
     """With EASY: number of workloads of each ClusterQueue that have reservations."""
     assumed_run_time: Annotated[Duration, DEFAULTED] = "24h"
     """Run time of workloads without maximumExecutionTimeSeconds. One that runs for longer is assumed to need
     twice that, and so on."""
+    fitted_percentile: Annotated[int, Rule(minimum=50, maximum=99)] | None = None
+    """Workloads without maximumExecutionTimeSeconds are assumed to run for as long as this percentage of the
+    finished workloads like them at most; with fewer than 20 of those, for assumedRunTime."""
 
 
 class BackfillPolicyStatus(Model):

@@ -11,6 +11,7 @@ from pykueue.cli.options import SourceOptions
 from pykueue.cli.question_source import conclude, read_source
 from pykueue.plugin.tables import table
 from pykueue.questions.reservations import Amount, ReservationAnswer, ReservationsAnswer
+from pykueue.questions.reservations import Pending as PendingReservation
 from pykueue.questions.reservations import reservations as answer_reservations
 
 
@@ -64,7 +65,7 @@ def lines(answer: ReservationsAnswer) -> Iterator[str]:
                 ", ".join(f"{_quantity(amount)} in {amount.flavor}" for amount in each.amounts),
                 each.start,
                 each.end,
-                "declared" if each.declared else "assumed",
+                _basis(each),
                 each.policy,
             ]
             for each in answer.pending
@@ -111,3 +112,9 @@ def _window(reservation: ReservationAnswer, number: int) -> list[str]:
 
 def _quantity(amount: Amount) -> str:
     return f"{amount.quantity} {amount.resource}"
+
+
+def _basis(pending: PendingReservation) -> str:
+    if pending.declared:
+        return "declared"
+    return f"fitted ({pending.probability} %)" if pending.probability else "assumed"

@@ -10,6 +10,7 @@ workloads it does not know, or knows under another uid, are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any, Final
 
 from pykueue.api import KINDS, DecodeError, decode, decode_as, encode, kind_of, kueue
@@ -20,13 +21,14 @@ from pykueue.api.quantity import Quantity
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.engine import Engine
 from pykueue.engine.events import Upsert
+from pykueue.engine.fitted import Sample
 from pykueue.engine.flavors.requests import SchedulingClass
 from pykueue.engine.options import Options
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota.tree import Cohort
 from pykueue.engine.state import State
-from pykueue.engine.workload import ACTIVE, INADMISSIBLE, OUT, RESERVED, WorkloadInfo
+from pykueue.engine.workload import ACTIVE, INADMISSIBLE, OUT, RESERVED, Promise, WorkloadInfo
 
 API_VERSION: Final = "pykueue.io/v1alpha1"
 KIND: Final = "EngineState"
@@ -75,6 +77,11 @@ class WorkloadState(Model):
     shared: dict[str, Any] = {}
     """What it reserves of shared capacities, by their names."""
     reserved_at: float = 0.0
+    reservable: bool = True
+    promise: tuple[float, float, int] | None = None
+    """When it first had a reservation, from when on that was, and how certain it is in percent."""
+    fitted: float | None = None
+    """Its run time in seconds by finished workloads like it, where that was looked for."""
     assumed: bool = False
     admitted: bool = False
     ready: bool = False
@@ -87,8 +94,8 @@ class WorkloadState(Model):
 _PLAIN: Final = (
     "uid", "created", "priority", "timestamp", "queue_since", "requeue_blocked", "requeue_at", "gated",
     "replaces", "reason", "scan_cycle", "scan_generation", "scanned_at", "tried_at", "preempted_for",
-    "preemption_attempts", "level_limit", "admission", "reserved_at", "assumed", "admitted", "ready",
-    "evicted", "eviction_assumed", "superseded",
+    "preemption_attempts", "level_limit", "admission", "reserved_at", "fitted", "assumed", "admitted",
+    "ready", "reservable", "evicted", "eviction_assumed", "superseded",
 )  # fmt: skip
 
 
@@ -147,6 +154,8 @@ class EngineState(Model):
     and the preempted workload."""
     second_pass: dict[str, tuple[float, int]] = {}
     """Workloads that hold quota and for which nodes are to be chosen: (when, attempts so far), by key."""
+    run_times: list[tuple[float, str, float, str, str, int, int]] = []
+    """Finished workloads that run times are fitted from: end, uid, seconds, queue, kind, size, priority."""
     kept_out: list[str] = []
     """Workloads outside of their queue of which the next cycle says why."""
     cluster_queues: dict[str, ClusterQueueState] = {}
@@ -176,6 +185,7 @@ def engine_state(engine: Engine) -> dict[str, Any]:
         timers=sorted(timer for timer in state.timers if timer[1] in state.workloads),
         turns=state.damping.turns(),
         second_pass=dict(sorted(state.second_pass.items())),
+        run_times=[tuple(each) for each in state.backfill.fitted.samples()],  # type: ignore[misc]
         kept_out=list(state.kept_out),
         cluster_queues={name: _queue(state, state.queues[name]) for name in sorted(state.queues)},
         local_queues={
@@ -282,6 +292,7 @@ def _workload(state: State, info: WorkloadInfo) -> WorkloadState:
         explained=bucket.explained if bucket is not None else "",
         scan=_scan(info.scan),
         tried=[_scan(scan) for scan in info.tried],
+        promise=None if info.promise is None else info.promise[:3],
         usage=[(*names[flavor_resource], amount) for flavor_resource, amount in info.usage],
         flavor_resources=sorted(names[flavor_resource] for flavor_resource in info.flavor_resources),
         shared={shared.name: shared.encode(reservation) for shared, reservation in info.shared},
@@ -377,6 +388,7 @@ def restore(engine: Engine, found: EngineState) -> None:
         found.turns, {name: each.issued for name, each in found.cluster_queues.items() if each.issued}
     )
     state.second_pass.update({key: due for key, due in found.second_pass.items() if key in known})
+    state.backfill.fitted.take_over(starmap(Sample, found.run_times))
     state.kept_out = {key: known[key][0] for key in found.kept_out if key in known}
     state.now, state.cycle, state.changes = found.now, found.cycle, found.changes
 
@@ -392,6 +404,7 @@ def _take_out(state: State, info: WorkloadInfo) -> None:
 def _restore_workload(state: State, info: WorkloadInfo, found: WorkloadState) -> None:
     for name in _PLAIN:
         setattr(info, name, getattr(found, name))
+    info.promise = None if found.promise is None else Promise(*found.promise, None)
     info.scan = {(pods, resource): index for pods, resource, index in found.scan}
     info.tried = tuple({(pods, name): index for pods, name, index in scan} for scan in found.tried)
     number = state.flavor_resources.index_of

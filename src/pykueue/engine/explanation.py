@@ -111,6 +111,13 @@ class Shadow(Struct):
     """It follows from declared run times alone; else some were assumed."""
     policy: str
     """The BackfillPolicy."""
+    probability: int = 0
+    """Where no run time was assumed and some were fitted: with what probability each is kept, in percent."""
+
+
+def shadow_of(start: float, certainty: int, policy: str) -> Shadow:
+    """A reservation that follows from ends of this certainty in percent: 100: declared, 0: assumed."""
+    return Shadow(start, certainty == 100, policy, certainty % 100)
 
 
 class BackfillProof(Struct):
@@ -128,6 +135,8 @@ class BackfillProof(Struct):
     """Both follow from declared run times alone; else some were assumed."""
     kind: Literal["EndsBefore", "SpareCapacity", "WouldDelay", "RunsIntoReservation"]
     """EndsBefore: this workload ends before. SpareCapacity: what it needs is free beside the reservation."""
+    probability: int = 0
+    """Where no run time was assumed and some were fitted: with what probability each is kept, in percent."""
 
 
 class Explanation(Struct):

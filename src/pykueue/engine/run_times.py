@@ -1,4 +1,4 @@
-"""When running workloads end: by their declared limits, else by an assumption.
+"""When running workloads end: by their declared limits, else by those like them, or by an assumption.
 
 Without a BackfillPolicy nothing here is computed. Source of the rules: docs/reference/policies.md 4.
 """
@@ -11,9 +11,11 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
+from pykueue.api import kueue
 from pykueue.api.backfill_policies import BackfillPolicy
 from pykueue.api.preemption_policies import seconds
 from pykueue.api.reservations import Reservation
+from pykueue.engine.fitted import FittedRunTimes
 from pykueue.engine.preemption.damping import admitted_at
 from pykueue.engine.queues.cluster_queue import BackfillRules, ClusterQueue
 from pykueue.engine.quota.flavor_resources import FlavorResources
@@ -22,6 +24,8 @@ from pykueue.engine.undo_log import UndoLog
 from pykueue.engine.windows import Windows
 from pykueue.engine.workload import End, WorkloadInfo
 
+#: Certainty of a declared run time, in percent: Kueue's limit is enforced.
+DECLARED: Final = 100
 #: Seconds that a workload of a ClusterQueue without BackfillPolicy is assumed to run.
 _ASSUMED: Final = 86400.0
 #: Seconds that a workload is assumed to need for its end once it is evicted or over its declared limit.
@@ -33,7 +37,8 @@ _ROUNDING: Final = 1.0
 def _compiled(policy: BackfillPolicy) -> BackfillRules:
     spec = policy.spec
     depth = None if spec.strategy == "Conservative" else spec.depth
-    return BackfillRules(policy.metadata.name, depth, seconds(spec.assumed_run_time))
+    assumed = seconds(spec.assumed_run_time)
+    return BackfillRules(policy.metadata.name, depth, assumed, spec.fitted_percentile or 0)
 
 
 class Backfill:
@@ -44,6 +49,7 @@ class Backfill:
     ) -> None:
         self._undo_log = undo_log
         self.windows = Windows(undo_log, flavor_resources)
+        self.fitted = FittedRunTimes(undo_log)
         self._queues = queues
         self._specs: dict[str, BackfillPolicy] = {}
         self._scopes: Scopes[BackfillRules] = Scopes()
@@ -54,6 +60,22 @@ class Backfill:
     def on(self) -> bool:
         """Whether there is any BackfillPolicy or Reservation."""
         return bool(self._specs) or self.windows.on
+
+    @property
+    def learns(self) -> bool:
+        """Whether any BackfillPolicy asks for run times of finished workloads."""
+        return any(policy.spec.fitted_percentile for policy in self._specs.values())
+
+    def finished(self, workload: kueue.Workload) -> None:
+        """A workload has finished, or was found to have."""
+        if self._specs and self.learns and self.fitted.learn(workload):
+            self._undo_log.set(self, "version", self.version + 1)
+            self._undo_log.record_undo(self._count_ends)
+            for queue in self._queues.values():
+                unknown = [info for info in queue.reservations.values() if info.fitted == 0]
+                for info in unknown:
+                    self._undo_log.set(info, "fitted", None)
+                    self.refresh(info)
 
     # --- policies ---------------------------------------------------------------------------------------
 
@@ -97,7 +119,11 @@ class Backfill:
     def add(self, info: WorkloadInfo, queue: ClusterQueue) -> None:
         """A workload got quota of a queue."""
         begin = admitted_at(info)
-        length, _ = run_time(info, self.rules_of(queue.path))
+        rules = self.rules_of(queue.path)
+        if info.fitted is None and rules is not None and rules.percentile:
+            # It stays as it was when the workload got quota: what is learnt later moves no reservation.
+            self._undo_log.set(info, "fitted", self.fitted.estimate(info.obj, rules.percentile))
+        length, _ = self._length(info, rules, info.fitted)
         info.end = End((info.reserved_at if begin is None else begin) + length, info.key, info)
         insort(queue.ends, info.end)
 
@@ -109,6 +135,25 @@ class Backfill:
             del queue.ends[at]
             info.end = None
 
+    def run_time(self, info: WorkloadInfo, rules: BackfillRules | None) -> tuple[float, int]:
+        """Seconds that a pending workload runs at most once it is admitted, and how certain that is.
+
+        The latter in percent: `DECLARED` is its declared limit, 0 an assumption.
+        """
+        fits = rules is not None and rules.percentile
+        return self._length(info, rules, self.fitted.estimate(info.obj, rules.percentile) if fits else 0)  # type: ignore[union-attr]
+
+    def _length(
+        self, info: WorkloadInfo, rules: BackfillRules | None, fitted: float | None
+    ) -> tuple[float, int]:
+        limit = info.obj.spec.maximum_execution_time_seconds
+        if limit is not None:
+            past = info.obj.status.accumulated_past_execution_time_seconds or 0
+            return max(0.0, float(limit - past)), DECLARED
+        if rules is None:
+            return _ASSUMED, 0
+        return (fitted, rules.percentile) if fitted else (rules.assumed, 0)
+
     def refresh(self, info: WorkloadInfo) -> None:
         """The object of a workload with reserved quota changed."""
         assert info.queue is not None
@@ -116,12 +161,13 @@ class Backfill:
         self.add(info, info.queue)
 
 
-def run_time(info: WorkloadInfo, rules: BackfillRules | None) -> tuple[float, bool]:
-    """Seconds that a workload runs at most once it is admitted, and whether that is its declared limit."""
-    limit = info.obj.spec.maximum_execution_time_seconds
-    if limit is not None:
-        return max(0.0, float(limit - (info.obj.status.accumulated_past_execution_time_seconds or 0))), True
-    return rules.assumed if rules is not None else _ASSUMED, False
+def certainty_of_end(info: WorkloadInfo, now: float) -> int:
+    """Percentage of workloads like one with reserved quota that end when it is assumed to."""
+    if info.obj.spec.maximum_execution_time_seconds is not None:
+        return DECLARED
+    rules = info.queue.backfill if info.queue is not None else None
+    in_time = info.end is not None and info.end.at > now
+    return rules.percentile if rules is not None and info.fitted and in_time else 0
 
 
 def ends_after(queue: ClusterQueue, now: float) -> Iterator[tuple[float, str, WorkloadInfo]]:

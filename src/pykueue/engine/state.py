@@ -519,6 +519,8 @@ class State:
             return
         self.undo_log.set(queue, "backfill", rules)
         for info in queue.reservations.values():
+            if info.fitted is not None:
+                self.undo_log.set(info, "fitted", None)
             self.backfill.refresh(info)
         self.request_flush(queue)
 

@@ -50,8 +50,8 @@ class Promise(NamedTuple):
     """When it first had one."""
     start: float
     """From when on capacity was reserved then."""
-    declared: bool
-    """That followed from declared run times alone."""
+    certainty: int
+    """Percentage of the ends that it followed from that are kept: 100 if all are declared, 0 if unknown."""
     found: Any
     """What it would get, as computed last."""
 
@@ -70,6 +70,7 @@ class WorkloadInfo:
         "entry",
         "evicted",
         "eviction_assumed",
+        "fitted",
         "flavor_resources",
         "gated",
         "key",
@@ -177,6 +178,8 @@ class WorkloadInfo:
         #: Its place in the order of candidates within its queue.
         self.candidate: Candidate | None = None
         self.reserved_at = 0.0
+        #: Its run time in seconds by finished workloads like it; 0: none is known, None: not looked for.
+        self.fitted: float | None = None
         #: Its place in the order of ends within its queue, while there is a BackfillPolicy.
         self.end: End | None = None
         #: Reserved by a decision that the API does not show yet.
@@ -202,6 +205,7 @@ class WorkloadInfo:
         """It holds no quota any more; what it reserved is released already."""
         self.assumed = self.admitted = self.ready = False
         self.evicted = self.eviction_assumed = False
+        self.fitted = None
         self.admission, self.usage, self.flavor_resources, self.shared = None, (), frozenset(), ()
 
     def __repr__(self) -> str:

@@ -32,6 +32,8 @@ def upsert(state: State, obj: kueue.Workload) -> None:
     key = obj.metadata.key
     facts = Facts(obj, state.options)
     info = state.workloads.get(key)
+    if facts.finished:
+        state.backfill.finished(obj)
     if facts.finished or _is_represented(state, obj):
         if info is not None:
             forget_workload(state, info, is_over=facts.finished)

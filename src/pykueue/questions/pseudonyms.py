@@ -83,7 +83,13 @@ _TAINTS: Final = frozenset({"taints", "tolerations"})
 #: Maps of an EngineState whose keys are names.
 _KEYED: Final = frozenset({"clusterQueues", "localQueues", "penalties", "secondPass", "workloads"})
 #: Lists of an EngineState without names of fields, by the places of names in their items.
-_PLACES: Final = {"flavorResources": (0,), "usage": (0,), "timers": (1,), "turns": (0, 1, 2, 5)}
+_PLACES: Final = {
+    "flavorResources": (0,),
+    "usage": (0,),
+    "timers": (1,),
+    "turns": (0, 1, 2, 5),
+    "runTimes": (1, 3),
+}
 
 
 class Pseudonyms:

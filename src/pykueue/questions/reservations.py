@@ -69,6 +69,8 @@ class Pending(Answer, kw_only=True):
     end: str
     declared: bool
     """The times follow from declared run times alone."""
+    probability: int = 0
+    """Where none was assumed and some were fitted: with what probability each is kept, in percent."""
     policy: str
     """The BackfillPolicy."""
     amounts: list[Amount] = []
@@ -165,6 +167,7 @@ def _pending(each: PendingReservation) -> Pending:
         start=format_time(each.start),
         end=format_time(each.end),
         declared=each.declared,
+        probability=each.probability,
         policy=each.policy,
         amounts=[
             Amount(flavor=flavor, resource=resource, quantity=amount(resource, taken))

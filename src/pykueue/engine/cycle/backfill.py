@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands
 from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
 from pykueue.engine.cycle.timeline import Reserved, Timeline
-from pykueue.engine.explanation import BackfillProof, Shadow
+from pykueue.engine.explanation import BackfillProof, Shadow, shadow_of
 from pykueue.engine.flavors.assignment import Pinned
 from pykueue.engine.flavors.plan import Plan
 from pykueue.engine.preemption.classical import removed
@@ -24,9 +24,13 @@ from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.capacity import QuotaDemand
 from pykueue.engine.quota.usage import FlavorUsage
-from pykueue.engine.run_times import run_time
+from pykueue.engine.run_times import DECLARED
 from pykueue.engine.state import State
 from pykueue.engine.workload import IN_FLIGHT, RESERVED, Promise, WorkloadInfo
+
+#: Pending workloads of a ClusterQueue with reservations under the strategy Conservative; what is behind them
+#: waits, as it would under StrictFIFO, so that a cycle costs no more however many there are.
+RESERVATIONS_MAX: Final = 100
 
 
 class ReservedCapacity(NamedTuple):
@@ -54,7 +58,7 @@ class Planner:
             return None
         for each in self._reservations(queue).holders:
             if each.info is info:
-                return Shadow(each.start, each.declared, queue.backfill.policy)
+                return shadow_of(each.start, each.certainty, queue.backfill.policy)
         return None
 
     def holders(self, queue: ClusterQueue) -> Sequence[Reserved]:
@@ -79,7 +83,11 @@ class Planner:
         before = self._binding(info, queue, found, self._on_nodes(placed))
         if not before:
             return None
-        length, declared = run_time(info, rules)
+        own = [each for each in before if each.queue is queue] if rules.depth is None else []
+        if len(own) >= RESERVATIONS_MAX:
+            length, certainty = self._state.backfill.run_time(info, rules)
+            return _would_delay(rules.policy, own[-1], self._now + length, certainty)
+        length, certainty = self._state.backfill.run_time(info, rules)
         demand = found.assignment.demand(queue)
         targets = found.targets
         with removed(targets):
@@ -92,26 +100,25 @@ class Planner:
         if conflict is None:
             head = min(touched, key=lambda each: each.start, default=before[0])
             ends_before = bool(touched) and end <= head.start
-            declared = head.declared and (declared or not ends_before)
+            certainty = min(head.certainty, certainty if ends_before else DECLARED)
             return BackfillProof(
                 rules.policy,
                 head.info.key,
                 head.start,
                 end,
-                declared,
+                certainty == DECLARED,
                 "EndsBefore" if ends_before else "SpareCapacity",
+                certainty % DECLARED,
             )
         head = next((each for each in touched if each.start <= conflict < each.end), before[0])
-        return BackfillProof(
-            rules.policy, head.info.key, head.start, end, head.declared and declared, "WouldDelay"
-        )
+        return _would_delay(rules.policy, head, end, certainty)
 
     def window(self, info: WorkloadInfo, queue: ClusterQueue, found: Evaluation) -> BackfillProof | None:
         """The Reservation of others that a workload would run into with what was found for it."""
         windows = self._state.backfill.windows.binding(queue, self._now)
         if not windows:
             return None
-        length, declared = run_time(info, queue.backfill)
+        length, certainty = self._state.backfill.run_time(info, queue.backfill)
         demand = found.assignment.demand(queue)
         with removed(found.targets):
             gone = frozenset(target for target, _ in found.targets)
@@ -123,7 +130,10 @@ class Planner:
         first = next((each for each in windows if each.start <= conflict < each.end), windows[0])
         self._state.flush_at(queue, first.end)
         end = self._now + length
-        return BackfillProof(first.name, "", first.start, end, declared, "RunsIntoReservation")
+        declared = certainty == DECLARED
+        return BackfillProof(
+            first.name, "", first.start, end, declared, "RunsIntoReservation", certainty % DECLARED
+        )
 
     def disturbs(self, info: WorkloadInfo, queue: ClusterQueue, found: Evaluation) -> bool:
         """Whether a workload whose reservation begins now would delay those behind it with other flavors."""
@@ -186,7 +196,7 @@ class Planner:
         for info, owner in merge(*lines, key=_order):
             found = self._earliest(timeline, info, owner, bool(holders))
             if found is not None:
-                first = info.promise or Promise(self._now, found.start, found.declared, None)
+                first = info.promise or Promise(self._now, found.start, found.certainty, None)
                 self._state.undo_log.set(info, "promise", first._replace(found=found.found))
                 holders.append(found)
                 timeline.plan(found)
@@ -206,8 +216,9 @@ class Planner:
         pending: Iterable[WorkloadInfo] = queue.pending.in_order()
         if flight:
             pending = merge(flight, pending, key=_rank)
+        most = RESERVATIONS_MAX if rules.depth is None else rules.depth
         for info in pending:
-            if rules.depth is not None and counts[queue] >= rules.depth:
+            if counts[queue] >= most:
                 return
             if self._is_eligible(info, queue):
                 yield info, queue
@@ -231,9 +242,9 @@ class Planner:
     ) -> Reserved | None:
         assert info.scheduling_class is not None
         replaced = self._state.replaced_by(info)
-        length, own = run_time(info, queue.backfill)
+        length, own = self._state.backfill.run_time(info, queue.backfill)
         last: Evaluation | None = info.promise.found if info.promise is not None else None
-        earliest: tuple[float, Evaluation, bool] | None = None
+        earliest: tuple[float, Evaluation, int] | None = None
 
         timeline.set_windows(
             self._state.backfill.windows.binding(queue, self._now) if self._state.backfill.windows.on else ()
@@ -262,10 +273,10 @@ class Planner:
             )
         if earliest is None:
             return None
-        start, found, declared = earliest
+        start, found, certainty = earliest
         # Its own run time has no influence on when it starts, but on when others do after it.
-        certain = declared and (own or not after_others)
-        return Reserved(info, queue, start, start + length, found.assignment.demand(queue), found, certain)
+        certainty = min(certainty, own if after_others else DECLARED)
+        return Reserved(info, queue, start, start + length, found.assignment.demand(queue), found, certainty)
 
     def _on_nodes(self, placed: capacity.Reservations) -> bool:
         return any(shared is self._state.nodes for shared, _ in placed)
@@ -360,6 +371,13 @@ def _is_current(found: Evaluation, queue: ClusterQueue) -> bool:
         usages.get(choice.flavor_usage.flavor_resource) is choice.flavor_usage
         for choice in found.assignment.every_choice()
     )
+
+
+def _would_delay(policy: str, head: Reserved, end: float, certainty: int) -> BackfillProof:
+    """A workload that would end at `end` has to wait for one with a reservation."""
+    certainty = min(head.certainty, certainty)
+    declared = certainty == DECLARED
+    return BackfillProof(policy, head.info.key, head.start, end, declared, "WouldDelay", certainty % DECLARED)
 
 
 def _amounts(demand: QuotaDemand) -> dict[int, int]:

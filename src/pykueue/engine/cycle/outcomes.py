@@ -15,7 +15,7 @@ from pykueue.engine.capacity import Reservations
 from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
 from pykueue.engine.cycle.rules import CycleRules
 from pykueue.engine.decisions import Admit, Decision, Evict, PendingReason, Preempt, Requeue, RequeueReason
-from pykueue.engine.explanation import Explanation, Shadow
+from pykueue.engine.explanation import Explanation, shadow_of
 from pykueue.engine.flavors.reservation import reservation_of
 from pykueue.engine.preemption.damping import lost_resource_seconds
 from pykueue.engine.queues.cluster_queue import ClusterQueue
@@ -140,7 +140,8 @@ class Outcomes:
             state.supersede(old)
         state.record_undo(info)
         if info.promise is not None and queue.backfill is not None:
-            explanation.shadow = Shadow(info.promise.start, info.promise.declared, queue.backfill.policy)
+            promise = info.promise
+            explanation.shadow = shadow_of(promise.start, promise.certainty, queue.backfill.policy)
         info.admission, info.usage, info.flavor_resources = reservation
         info.shared = entry.placed
         if entry.placed:
@@ -263,6 +264,8 @@ class Outcomes:
             alike = self._state.hashing and not strict
             if info.shared_requests:
                 alike = alike and all(shared.by_class for shared, _ in info.shared_requests)
+            if requeue == "WouldDelay" and queue.backfill is not None and queue.backfill.percentile:
+                alike = False  # run times that are fitted depend on more than the class
             if alike and requeue in ("NoFit", "PreemptionNoCandidates", "WouldDelay"):
                 pending.set_class_inadmissible(pending.class_of(info), reason)
         if queue.backfill is not None:

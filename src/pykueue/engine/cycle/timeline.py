@@ -19,7 +19,7 @@ from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.capacity import QuotaDemand
 from pykueue.engine.quota.usage import FlavorUsage
-from pykueue.engine.run_times import ends_after
+from pykueue.engine.run_times import DECLARED, certainty_of_end, ends_after
 from pykueue.engine.windows import PlannedWindow
 from pykueue.engine.workload import WorkloadInfo
 
@@ -36,8 +36,8 @@ class Reserved(NamedTuple):
     end: float
     demand: QuotaDemand
     found: Evaluation
-    declared: bool
-    """The times follow from declared run times alone."""
+    certainty: int
+    """Percentage of the ends that the times follow from that are kept: 100 if all are declared."""
 
 
 class Step(NamedTuple):
@@ -47,8 +47,8 @@ class Step(NamedTuple):
     """In seconds since 1970."""
     taken: bool
     """Something was taken since the last step; else capacity was only freed."""
-    declared: bool
-    """All ends until now follow from declared run times."""
+    certainty: int
+    """Of the ends until now, the lowest."""
 
 
 class _Change(NamedTuple):
@@ -58,7 +58,7 @@ class _Change(NamedTuple):
     """1: taken, -1: freed."""
     demand: QuotaDemand
     placed: Reservations
-    declared: bool
+    certainty: int
     window: PlannedWindow | None = None
     """The window that begins or ends; what it keeps free follows from what is used then."""
 
@@ -92,14 +92,14 @@ class Timeline:
         self._last = max(self._last, reserved.start)
         for time, sign in ((reserved.start, 1), (reserved.end, -1)):
             change = _Change(
-                time, reserved.info.key, sign, reserved.demand, reserved.found.placed, reserved.declared
+                time, reserved.info.key, sign, reserved.demand, reserved.found.placed, reserved.certainty
             )
             insort(self._planned, change, key=_order)
 
     def set_windows(self, windows: Sequence[PlannedWindow]) -> None:
         """Set the windows to keep free, in place of those before."""
         changes = [
-            _Change(time, window.name, sign, (), (), True, window)
+            _Change(time, window.name, sign, (), (), DECLARED, window)
             for window in windows
             for time, sign in ((window.start, 1), (window.end, -1))
         ]
@@ -108,15 +108,15 @@ class Timeline:
 
     def earliest(
         self, length: float, choose: Callable[[], _T | None], holds: Callable[[_T], bool]
-    ) -> tuple[float, _T, bool] | None:
+    ) -> tuple[float, _T, int] | None:
         """When a workload of `length` seconds fits first beside what is planned, with what it would get.
 
         `choose` returns what it would get in a step, `holds` whether that is still available. The last value:
-        the time follows from declared run times. None: it never fits.
+        how certain the ends are that the time follows from. None: it never fits.
         """
         last = max(self._last, self._windows_end)
         found: _T | None = None
-        start, declared = self._now, True
+        start, certainty = self._now, DECLARED
         with closing(self._steps()) as steps:
             for step in steps:
                 if found is not None:
@@ -125,10 +125,10 @@ class Timeline:
                     if not step.taken or holds(found):
                         continue
                 found = choose()
-                start, declared = step.time, step.declared
+                start, certainty = step.time, step.certainty
                 if found is not None and start >= last:
                     break
-        return None if found is None else (start, found, declared)
+        return None if found is None else (start, found, certainty)
 
     def first_conflict(self, length: float, holds: Callable[[], bool]) -> float | None:
         """When what a workload would get now is needed for what is planned, while it runs; None: never."""
@@ -142,7 +142,7 @@ class Timeline:
 
     def _steps(self) -> Generator[Step]:
         applied: list[_Change] = []
-        time, taken, declared = self._now, False, True
+        time, taken, certainty = self._now, False, DECLARED
         ends, planned = self._ends, self._planned
         if self._windows:
             planned = sorted([*planned, *self._windows], key=_order)
@@ -167,7 +167,7 @@ class Timeline:
                     at_end += 1
                 if change.time > time:
                     _keep(active, kept)
-                    yield Step(time, taken or bool(kept), declared)
+                    yield Step(time, taken or bool(kept), certainty)
                     time, taken = change.time, False
                     quota.release(kept)
                     kept.clear()
@@ -187,9 +187,9 @@ class Timeline:
                     quota.release(change.demand)
                     if change.placed:
                         capacity.release(change.placed)
-                declared = declared and change.declared
+                certainty = min(certainty, change.certainty)
             _keep(active, kept)
-            yield Step(time, taken or bool(kept), declared)
+            yield Step(time, taken or bool(kept), certainty)
         finally:
             quota.release(kept)
             for change in reversed(applied):
@@ -204,8 +204,8 @@ class Timeline:
         ends = [ends_after(queue, self._now) for queue in queues if queue.reservations]
         for at, key, info in ends[0] if len(ends) == 1 else merge(*ends, key=lambda each: each[:2]):
             if info not in self._gone:
-                declared = info.obj.spec.maximum_execution_time_seconds is not None
-                yield _Change(at, key, -1, quota.reserved_by(info), info.shared, declared)
+                certainty = certainty_of_end(info, self._now)
+                yield _Change(at, key, -1, quota.reserved_by(info), info.shared, certainty)
 
 
 def _order(change: _Change) -> tuple[float, str, int]:

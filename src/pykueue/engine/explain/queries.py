@@ -474,9 +474,10 @@ class Queries(QuotaQueries):
                     queue.name,
                     each.start,
                     each.end,
-                    each.declared,
+                    each.certainty == 100,
                     queue.backfill.policy,
                     tuple([(*names[usage.flavor_resource], amount) for usage, amount in each.demand]),
+                    each.certainty % 100,
                 )
                 for queue in state.queues.values()
                 if queue.backfill is not None

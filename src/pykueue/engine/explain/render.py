@@ -84,20 +84,29 @@ def reason_text(explanation: Explanation) -> str:
     return ". ".join(part for part in (failures, text, shadow_text(explanation.shadow)) if part)
 
 
+def basis_text(declared: bool, probability: int) -> str:
+    """What times follow from."""
+    if declared:
+        return "declared run times"
+    if probability:
+        return f"fitted run times, each kept with a probability of {probability} %"
+    return "assumed run times"
+
+
 def shadow_text(shadow: Shadow | None) -> str:
     """The reservation of a workload that does not fit yet; empty where it has none."""
     if shadow is None:
         return ""
-    basis = "declared" if shadow.declared else "assumed"
+    basis = basis_text(shadow.declared, shadow.probability)
     return (
         f"Capacity is reserved for it from {format_time(shadow.start)} "
-        f"(BackfillPolicy {shadow.policy}, {basis} run times)"
+        f"(BackfillPolicy {shadow.policy}, {basis})"
     )
 
 
 def proof_text(proof: BackfillProof) -> str:
     """Why a workload may start before one that is first in order."""
-    basis = "declared" if proof.declared else "assumed"
+    basis = basis_text(proof.declared, proof.probability)
     how = (
         f"ends by {format_time(proof.end)}, before"
         if proof.kind == "EndsBefore"
@@ -105,7 +114,7 @@ def proof_text(proof: BackfillProof) -> str:
     )
     return (
         f"Admitted before {proof.head}: {how} its reservation at {format_time(proof.start)} "
-        f"(BackfillPolicy {proof.policy}, {basis} run times)"
+        f"(BackfillPolicy {proof.policy}, {basis})"
     )
 
 

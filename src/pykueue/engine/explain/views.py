@@ -33,6 +33,8 @@ class PendingReservation(NamedTuple):
     """The BackfillPolicy."""
     amounts: tuple[tuple[str, str, int], ...]
     """(flavor, resource, amount in quota units)."""
+    probability: int = 0
+    """Where none was assumed and some were fitted: with what probability each is kept, in percent."""
 
 
 @dataclass(slots=True)

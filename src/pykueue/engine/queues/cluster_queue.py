@@ -70,6 +70,8 @@ class BackfillRules(NamedTuple):
     """Number of pending workloads with reservations; None: all."""
     assumed: float
     """Run time of workloads that declare none, in seconds."""
+    percentile: int = 0
+    """Percentage of finished workloads whose run time is assumed instead, where enough are known; 0: none."""
 
 
 class Group:

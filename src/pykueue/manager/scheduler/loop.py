@@ -120,7 +120,17 @@ class Scheduler:
             self._apply_deleted(kind, key_of(old))
         else:
             self._apply(kind, new)
+            if kind == "BackfillPolicy" and self._cluster.has_synced:
+                self._apply_finished()
         self._wake.set()
+
+    def _apply_finished(self) -> None:
+        """Tell the engine of finished Workloads that it did not ask for before."""
+        policies = self._cluster.backfill_policies.list()
+        if any(get(policy, "spec", "fittedPercentile") for policy in policies):
+            for workload in self._cluster.workloads.list():
+                if conditions.is_finished(workload):
+                    self._apply("Workload", workload)
 
     def _node_changed(self, type_: str, old: Any, new: Any) -> None:
         if old is None or new is None or _content(old) != _content(new):
@@ -182,6 +192,7 @@ class Scheduler:
             workload = self._cluster.workload(self._claims.pop())
             if workload is not None and not _is_leaving(workload):
                 self._apply("Workload", workload)
+        self._apply_finished()
         for workload in self._reservations.recover():
             self._apply("Workload", workload)
         async with asyncio.TaskGroup() as tasks:
