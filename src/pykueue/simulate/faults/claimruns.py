@@ -1,4 +1,6 @@
-"""Runs whose pods claim devices, while templates, device classes and the devices of nodes come and go.
+"""Runs whose pods claim devices, while templates, classes, taints and the devices of nodes come and go.
+
+Some name templates of claims, others request the extended resource of the device class.
 
 Troubles, queues and most of what users do are those of every run. Added is what must hold of claims: quota
 is reserved for the devices that a template claims, no device is allocated twice, and no pod runs without its
@@ -17,6 +19,7 @@ from pykueue.api.objects import Object, get, replaced
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import (
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     NODES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
@@ -43,6 +46,8 @@ from .users import AGAIN, Users
 DRIVER = "gpu.example.com"
 #: What quota calls the devices.
 GPUS = "example.com/gpus"
+#: What pods may request instead of a claim.
+EXTENDED = "example.com/gpu"
 #: How many devices the templates claim at first. Quota is enough for the largest job with two for each pod.
 TEMPLATES = {"one": 1, "pair": 2}
 MOST = 2
@@ -62,7 +67,10 @@ _CLASS: Object = {
     "apiVersion": DEVICE_CLASSES.api_version,
     "kind": DEVICE_CLASSES.kind,
     "metadata": {"name": DRIVER},
-    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
+    "spec": {
+        "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}],
+        "extendedResourceName": EXTENDED,
+    },
 }
 
 
@@ -106,11 +114,16 @@ def _with_devices(queue: Object) -> Object:
 
 
 def _claiming(rng: random.Random, job: Object) -> Object:
-    """The Job with a claim for each of its pods, or as it is."""
+    """The Job with a claim or an extended resource for each of its pods, or as it is."""
     if job["kind"] != "Job" or rng.random() < 0.25:
         return job
     spec = get(job, "spec", "template", "spec")
     (container,) = spec["containers"]
+    if rng.random() < 0.3:
+        count = str(rng.randint(1, MOST))
+        for path in (("resources", "requests", EXTENDED), ("resources", "limits", EXTENDED)):
+            container = replaced(container, path, count)
+        return replaced(job, ("spec", "template", "spec"), {**spec, "containers": [container]})
     container = replaced(container, ("resources", "claims"), [{"name": "gpu"}])
     claims = [{"name": "gpu", "resourceClaimTemplateName": rng.choice(list(TEMPLATES))}]
     pod = {**spec, "containers": [container], "resourceClaims": claims}
@@ -118,14 +131,15 @@ def _claiming(rng: random.Random, job: Object) -> Object:
 
 
 class ClaimUsers(Users):
-    """Users who also replace templates, delete the class, and take devices from nodes."""
+    """Users who also replace templates, delete the class, and taint devices or take them from nodes."""
 
     def __init__(
         self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
     ) -> None:
         super().__init__(client, clock, rng, scenario, trace)
         acts = (self._replace_template, self._delete_template, self._delete_class, self._change_devices)
-        self._acts = (*self._acts, *acts * 4, self._delete_slice, self._delete_claim)
+        taints = (self._taint, self._taint, self._remove_taint)
+        self._acts = (*self._acts, *acts * 4, *taints, self._delete_slice, self._delete_claim)
 
     async def _delete_if_there(self, resource: Any, name: str, namespace: str | None) -> None:
         try:
@@ -171,8 +185,32 @@ class ClaimUsers(Users):
         await self._client.delete(RESOURCE_CLAIMS, found["metadata"]["name"], NAMESPACE)
         return f"deletes claim {found['metadata']['name']}"
 
+    async def _taint(self) -> str:
+        node, effect = await self._one(NODES), self._rng.choice(("NoSchedule", "NoExecute"))
+        if node is None:
+            return ""
+        pool = node["metadata"]["name"]
+        taint = {"key": "example.com/broken", "effect": effect}
+        rule = {
+            "apiVersion": DEVICE_TAINT_RULES.api_version,
+            "kind": DEVICE_TAINT_RULES.kind,
+            "metadata": {"generateName": "broken-"},
+            "spec": {"deviceSelector": {"driver": DRIVER, "pool": pool}, "taint": taint},
+        }
+        await self._client.create(DEVICE_TAINT_RULES, rule)
+        return f"taints the devices of node {pool} with {effect}"
+
+    async def _remove_taint(self) -> str:
+        found = await self._one(DEVICE_TAINT_RULES)
+        if found is None:
+            return ""
+        await self._delete_if_there(DEVICE_TAINT_RULES, found["metadata"]["name"], None)
+        return f"removes the taint {found['metadata']['name']}"
+
     async def mend(self) -> None:
         # Queues are gone only after their jobs have run, which need devices.
+        for rule in await self._all(DEVICE_TAINT_RULES):
+            await self._delete_if_there(DEVICE_TAINT_RULES, rule["metadata"]["name"], None)
         for node in await self._all(NODES):
             await self._patch(NODES, node, {"metadata": {"annotations": {DEVICES: _DEVICES}}})
         for resource, wanted in ((DEVICE_CLASSES, [_CLASS]), (RESOURCE_CLAIM_TEMPLATES, self._templates())):
@@ -232,6 +270,15 @@ class ClaimInvariants(Invariants):
             for template, each in _reserved_devices(after):
                 if each not in self._counts.get(template, set()):
                     self._violate(after, f"{each} {GPUS} are reserved for each pod with template {template}")
+            for requested, each in _reserved_extended(after):
+                if each != requested:
+                    self._violate(after, f"{each} {GPUS} are reserved for {requested} {EXTENDED} of each pod")
+
+    def charged(self, job: Object) -> Mapping[str, int]:
+        """The extended resource is charged as the devices that stand for it."""
+        found = dict(super().charged(job))
+        extended = found.pop(EXTENDED, 0)
+        return {**found, GPUS: extended} if extended else found
 
     def waits(self, workload: Object) -> bool:
         """One whose claims cannot be counted stays outside its queue."""
@@ -261,18 +308,30 @@ class ClaimInvariants(Invariants):
 
     def _has_devices(self, pod: Object) -> None:
         """A pod that is bound to a node has devices of that node, by claims that are reserved for it."""
-        named = {one["name"]: one.get("resourceClaimName") for one in _claim_statuses(pod)}
-        for one in get(pod, "spec", "resourceClaims") or ():
-            claim = self.find(RESOURCE_CLAIMS, NAMESPACE, str(named.get(one["name"])))
+        for name, claimed in _claims(pod):
+            claim = self.find(RESOURCE_CLAIMS, NAMESPACE, claimed)
             reserved = get(claim or {}, "status", "reservedFor") or ()
             if claim is None or pod["metadata"]["uid"] not in [user.get("uid") for user in reserved]:
-                self._violate(pod, f"runs and claim {one['name']} is not reserved for it")
+                self._violate(pod, f"runs and {name} is not reserved for it")
             elif {pool for pool, _ in _allocated(claim)} != {get(pod, "spec", "nodeName")}:
                 self._violate(pod, f"runs on {get(pod, 'spec', 'nodeName')} without devices of that node")
 
 
-def _claim_statuses(pod: Mapping[str, Any]) -> list[Object]:
-    return get(dict(pod), "status", "resourceClaimStatuses") or []
+def _claims(pod: Object) -> Iterator[tuple[str, str]]:
+    """What a pod needs devices for, and the name of the claim in its status; empty without one."""
+    named = {
+        one["name"]: one.get("resourceClaimName") for one in get(pod, "status", "resourceClaimStatuses") or ()
+    }
+    for one in get(pod, "spec", "resourceClaims") or ():
+        yield f"claim {one['name']}", str(named.get(one["name"]) or "")
+    if _extended(get(pod, "spec")):
+        yield EXTENDED, str(get(pod, "status", "extendedResourceClaimStatus", "resourceClaimName") or "")
+
+
+def _extended(spec: Mapping[str, Any]) -> int:
+    """How much of the extended resource the containers of a pod request."""
+    requests = (get(dict(one), "resources", "requests") or {} for one in spec.get("containers") or ())
+    return sum(int(each.get(EXTENDED, 0)) for each in requests)
 
 
 def _allocated(claim: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -283,14 +342,28 @@ def _allocated(claim: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _reserved_devices(workload: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """The templates of its pods, and the devices that are reserved for each pod."""
+    for pods, each in _reserved(workload):
+        for claim in get(pods, "template", "spec", "resourceClaims") or ():
+            yield str(claim.get("resourceClaimTemplateName")), each
+
+
+def _reserved_extended(workload: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
+    """What each pod requests of the extended resource, and the devices that are reserved for it."""
+    for pods, each in _reserved(workload):
+        if requested := _extended(get(pods, "template", "spec")):
+            yield requested, each
+
+
+def _reserved(workload: Mapping[str, Any]) -> Iterator[tuple[Object, float]]:
+    """The pod sets, and the devices that are reserved for each pod."""
     assigned = {
         str(one["name"]): one for one in get(dict(workload), "status", "admission", "podSetAssignments") or ()
     }
     for pods in get(dict(workload), "spec", "podSets") or ():
         given = assigned.get(str(pods["name"]), {})
-        for claim in get(pods, "template", "spec", "resourceClaims") or ():
-            amount = int((given.get("resourceUsage") or {}).get(GPUS, 0))
-            yield str(claim.get("resourceClaimTemplateName")), amount / int(given.get("count", 1))
+        amount = int((given.get("resourceUsage") or {}).get(GPUS, 0))
+        if count := int(given.get("count") or 0):
+            yield pods, amount / count
 
 
 class ClaimRun(Run):

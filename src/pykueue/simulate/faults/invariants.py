@@ -420,6 +420,10 @@ class Invariants(Stored):
         if before is not None and suspended(after) and not suspended(before):
             self._stopped[after["metadata"]["uid"]] = self._clock.time()
 
+    def charged(self, job: Object) -> Mapping[str, int]:
+        """What the pods of a job request of quota: thousandths by resource."""
+        return requests(job)
+
     def _started(self, job: Object) -> None:
         """A job starts only admitted, with no more than was admitted."""
         edited = self._edited_workloads.get(job["metadata"]["uid"], "")
@@ -438,7 +442,7 @@ class Invariants(Stored):
         allowed = {resource: 0 for _, resource in used}
         for (_, resource), amount in used.items():
             allowed[resource] += amount
-        for resource, amount in requests(job).items():
+        for resource, amount in self.charged(job).items():
             if amount > allowed.get(resource, 0):
                 self._violate(
                     job, f"runs with {amount}m {resource}, admitted are {allowed.get(resource, 0)}m"
