@@ -2,7 +2,8 @@
 
 An API server without controllers holds the objects; the dashboard is a separate process. Printed are its
 memory, the time until its first page, the times of pages, and its CPU while Workloads change and many
-browsers' streams are open.
+browsers' streams are open. With `--browser`, a headless Chromium opens pages meanwhile, and their first
+contentful paint is printed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import asyncio
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -98,7 +100,9 @@ def started(*arguments: str, until: str) -> tuple[subprocess.Popen[str], str]:
     raise RuntimeError(f"pykueue {arguments[0]} ended")
 
 
-async def measure(folder: Path, count: int, queues: int, streams: int, seconds: float) -> dict[str, Any]:
+async def measure(
+    folder: Path, count: int, queues: int, streams: int, seconds: float, browser: bool
+) -> dict[str, Any]:
     kubeconfig = folder / "kubeconfig"
     server, _ = started(
         "up", "--data-dir", str(folder), "--in-memory", "--port", "0",
@@ -139,7 +143,7 @@ async def measure(folder: Path, count: int, queues: int, streams: int, seconds: 
                 times[path] = [round(first, 3), round(again, 3)]
             results["page_s_first_and_again"] = times
             results |= await with_streams(
-                session, url, client, dashboard.pid, streams, seconds, queues, token
+                session, url, client, dashboard.pid, streams, seconds, queues, token, browser
             )
         results["peak_mb"] = megabytes(usage.peak(dashboard.pid))
     finally:
@@ -179,6 +183,7 @@ async def with_streams(
     seconds: float,
     queues: int,
     token: str,
+    browser: bool,
 ) -> dict[str, Any]:
     """CPU and memory while Workloads are created at 20 per second and pages of many browsers are open."""
     received = [0]
@@ -204,17 +209,60 @@ async def with_streams(
         await asyncio.sleep(0.05)
     took = time.perf_counter() - began
     _, first_page = await page(session, url, "/")
+    used = usage.cpu(pid) - before
+    paints = await painted(client, url, secrets[0], queues) if browser else {}
     found = {
-        "cpu_cores_with_streams": round((usage.cpu(pid) - before) / took, 2),
+        "cpu_cores_with_streams": round(used / took, 2),
         "pages_pushed_per_second": round(received[0] / took, 1),
         "page_s_with_streams": round(first_page, 3),
         "memory_mb_with_streams": megabytes(usage.memory(pid)),
         "open_streams": sum(not task.done() for task in tasks),
+        "first_contentful_paint_ms_with_streams": paints,
     }
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     return found
+
+
+async def painted(client: Client, url: str, secret: str, queues: int) -> dict[str, list[int]]:
+    """First contentful paint of pages in a browser, in milliseconds, while Workloads are created."""
+    looking = asyncio.create_task(asyncio.to_thread(paints, url, secret))
+    created = 0
+    while not looking.done():
+        await create(client, WORKLOADS, workload(2_000_000 + created, queues))
+        created += 1
+        await asyncio.sleep(0.05)
+    return await looking
+
+
+def paints(url: str, secret: str) -> dict[str, list[int]]:
+    """The same of each page, opened three times."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    try:
+        driver.get(f"{url}/sign-in")
+        name, _, value = secret.partition("=")
+        driver.add_cookie({"name": name, "value": value})
+        return {path: [paint(driver, url + path) for _ in range(3)] for path in PAGES}
+    finally:
+        driver.quit()
+
+
+def paint(driver: Any, address: str) -> int:
+    """First contentful paint of one page."""
+    driver.get(address)
+    found = driver.execute_async_script(
+        "const done = arguments[0];"
+        "new PerformanceObserver(list => done(list.getEntries().map(one => [one.name, one.startTime])))"
+        ".observe({type: 'paint', buffered: true});"
+    )
+    return round(dict(found).get("first-contentful-paint", found[-1][1]))
 
 
 def main() -> None:
@@ -223,10 +271,11 @@ def main() -> None:
     parser.add_argument("--queues", type=int, default=100)
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--browser", action="store_true", help="needs Chromium and its driver")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         results = asyncio.run(
-            measure(Path(folder), given.workloads, given.queues, given.streams, given.seconds)
+            measure(Path(folder), given.workloads, given.queues, given.streams, given.seconds, given.browser)
         )
     print(json.dumps(results, indent=2))
 

@@ -47,6 +47,7 @@ class Browser:
         options.binary_location = browser
         for argument in (
             "--headless=new",
+            "--hide-scrollbars",
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",

@@ -18,6 +18,7 @@ from typing import Any
 
 from dashboard_world import PATIENCE, ShiftedClock, World
 
+from pykueue.api.meta import format_time
 from pykueue.api.resources import JOBS, NAMESPACES
 from pykueue.clock import Clock
 from pykueue.cluster import FRAMEWORKS, Cluster
@@ -25,6 +26,7 @@ from pykueue.embedded.nodes.pool import NodePool, parse_pools
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Request
 from pykueue.manager.configuration.loading import parse
+from pykueue.simulate.live.forecasts import Forecasts
 from pykueue.web.dashboard.embedded import embedded_dashboard
 from pykueue.web.visibility.embedded import serve as serve_visibility
 from queue_manifests import API, cluster_queue, flavor, local_queue, priority, topology
@@ -114,6 +116,28 @@ def queues() -> list[Object]:
         },
         priority("urgent", 1000),
         priority("nightly", -10),
+        own(
+            "Budget",
+            "language-gpus",
+            {
+                "selector": {"namespace": "language"},
+                "resources": [{"name": GPU, "hours": "160"}, {"name": "cpu", "hours": "900"}],
+                "window": {"rolling": "720h"},
+                "thresholds": [
+                    {"percent": 80, "action": "Warn"},
+                    {"percent": 100, "action": "NoBorrowing"},
+                ],
+            },
+        ),
+        own(
+            "Budget",
+            "research",
+            {
+                "selector": {"cohort": "research"},
+                "resources": [{"name": GPU, "hours": "2000"}],
+                "window": {"rolling": "720h"},
+            },
+        ),
         *cohorts,
         *team("vision", "research", {"h100": {"cpu": 300, GPU: 24}}),
         *team("language", "research", {"h100": {"cpu": 400, GPU: 32}}, fairSharing={"weight": "2"}),
@@ -121,6 +145,41 @@ def queues() -> list[Object]:
         *team("serving", "production", {"on-demand": {"cpu": 96}}),
         *team("etl", "production", {"spot": {"cpu": 96}}),
         *team("archive", "production", {"spot": {"cpu": 8}}, stopPolicy="Hold"),
+    ]
+
+
+def own(kind: str, name: str, spec: Object) -> Object:
+    """An object of a kind that Kueue does not have."""
+    return {"apiVersion": "pykueue.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def reservations(now: float) -> list[Object]:
+    """A course every week, a deadline, and an upgrade of nodes."""
+
+    def gpus(number: int) -> list[Object]:
+        return [{"name": "h100", "resources": [{"name": GPU, "quantity": number}]}]
+
+    at = [format_time(int(now // 3600 + hours) * 3600) for hours in (75, 163)]
+    weekly = {"schedule": "0 8 * * mon", "timeZone": "Europe/Berlin", "duration": "4h"}
+    upgrade = [{"name": "spot", "resources": [{"name": "cpu", "quantity": 64}]}]
+    return [
+        own("Reservation", "course", {"clusterQueue": "vision", "flavors": gpus(8), **weekly}),
+        own(
+            "Reservation",
+            "paper-deadline",
+            {"cohort": "research", "flavors": gpus(16), "start": at[0], "duration": "12h"},
+        ),
+        own(
+            "Reservation",
+            "node-upgrade",
+            {
+                "cohort": "production",
+                "purpose": "Maintenance",
+                "flavors": upgrade,
+                "start": at[1],
+                "duration": "2h",
+            },
+        ),
     ]
 
 
@@ -245,6 +304,9 @@ async def _live(client: Client, clock: Clock) -> None:
         await clock.sleep(began + at - clock.time())
         await client.create(JOBS, one)
     await clock.sleep(began + HOURS * 3600 - clock.time())
+    for obj in reservations(clock.time()):
+        await _create(client, obj)
+    await clock.sleep(1.0)
 
 
 @contextlib.contextmanager
@@ -263,7 +325,8 @@ def running_company(folder: Path) -> Iterator[World]:
         await cluster.start()
         assert cluster.server is not None
         assert cluster.manager is not None
-        await serve_visibility(cluster.server, cluster.manager)
+        forecasts = Forecasts(cluster.manager)
+        await serve_visibility(cluster.server, cluster.manager, forecasts)
         world.admin = Client(cluster.server.transport())
         world.dashboard = await embedded_dashboard(cluster.server, settings, clock)
         running = [
@@ -280,6 +343,7 @@ def running_company(folder: Path) -> Iterator[World]:
             started.set()
             await stop.wait()
         finally:
+            await forecasts.stop()
             await world.dashboard.close()
             for task in running:
                 task.cancel()

@@ -52,6 +52,11 @@ DOCS = (
     "nodes",
     "preemptions",
     "trends-dark",
+    "budgets",
+    "budgets-dark",
+    "reservations",
+    "workloads-pending",
+    "workload-phone",
     "overview-phone",
 )
 LOOKS = {"": ("light", 1280), "-dark": ("dark", 1280), "-phone": ("light", 390)}
@@ -71,6 +76,9 @@ def take(world: World, folder: Path, names: list[str], height: int | None) -> No
                 namespace, job = name.split("/")
                 path = path.replace(f"{{{name}}}", world.workload_of(namespace, job))
             browser.open(path)
+            if page == "workload":
+                # The manager simulates when it starts; the page is pushed once that is known.
+                browser.wait_for("simulated futures")
             shoot(browser, folder, page, names, height)
     finally:
         browser.close()

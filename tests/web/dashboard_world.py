@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+import msgspec
 
+from pykueue.api.meta import format_time
 from pykueue.api.resources import JOBS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from pykueue.clock import Clock
 from pykueue.cluster import FRAMEWORKS, Cluster
@@ -20,6 +22,8 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
 from pykueue.manager.configuration import load
+from pykueue.simulate.live.forecasts import Forecasts
+from pykueue.simulate.live.protocol import Ask, Start, Starts
 from pykueue.web.dashboard.embedded import embedded_dashboard
 from pykueue.web.dashboard.server import Dashboard
 from pykueue.web.visibility.embedded import serve as serve_visibility
@@ -215,6 +219,11 @@ def job(name: str, namespace: str = "team-a", cpu: str = "1", pods: int = 1, **m
     }
 
 
+def own(kind: str, name: str, spec: Object) -> Object:
+    """An object of a kind that Kueue does not have."""
+    return {"apiVersion": "pykueue.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 def submit(world: World, *jobs: Object) -> None:
     for one in jobs:
         world.create(JOBS, one)
@@ -235,6 +244,16 @@ async def _fill(client: Client) -> None:
         await client.call(Request("POST", place, body=obj))
 
 
+async def _forecast(document: bytes) -> bytes:
+    """In place of simulated futures: every Workload starts in ten to twenty minutes."""
+    ask = msgspec.json.decode(document, type=Ask)
+    times = [format_time(int(ask.now) + minutes * 60 + 30) for minutes in (10, 15, 20)]
+    start = Start(earliest=times[0], median=times[1], latest=times[2], started=20)
+    names = [one["metadata"] for one in ask.objects if one["kind"] == "Workload"]
+    found = {f"{one['namespace']}/{one['name']}": start for one in names}
+    return msgspec.json.encode(Starts(now=format_time(int(ask.now)), futures=20, hours=24.0, starts=found))
+
+
 @contextlib.contextmanager
 def running_world(folder: Path) -> Iterator[World]:
     """A cluster with simulated nodes and a dashboard, until the body ends."""
@@ -252,7 +271,8 @@ def running_world(folder: Path) -> Iterator[World]:
         await cluster.start()
         assert cluster.server is not None
         assert cluster.manager is not None
-        await serve_visibility(cluster.server, cluster.manager)
+        forecasts = Forecasts(cluster.manager, _forecast)
+        await serve_visibility(cluster.server, cluster.manager, forecasts)
         world.admin = Client(cluster.server.transport())
         running = [asyncio.create_task(cluster.run())]
         world.dashboard = await embedded_dashboard(cluster.server, settings, clock)
@@ -267,6 +287,7 @@ def running_world(folder: Path) -> Iterator[World]:
             started.set()
             await stop.wait()
         finally:
+            await forecasts.stop()
             await world.dashboard.close()
             for task in running:
                 task.cancel()

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from dashboard_browser import Browser
-from dashboard_world import READ_ALL, READ_TEAM, World, job, submit
+from dashboard_world import READ_ALL, READ_TEAM, World, job, own, submit
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from pykueue.api.budgets import BUDGETS
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import EVENTS, JOBS
 
 #: Pages without parameters of the path.
@@ -186,12 +188,22 @@ def test_a_chosen_theme_stays(world: World, browser: Browser) -> None:
 
 
 def test_every_page_passes_the_accessibility_rules(world: World, browser: Browser) -> None:
+    rules = {"selector": {"namespace": "team-a"}, "resources": [{"name": "cpu", "hours": "100"}]}
+    flavors = [{"name": "default", "resources": [{"name": "cpu", "quantity": 1}]}]
+    window = {"start": "2040-01-01T00:00:00Z", "duration": "1h"}
+    world.create(BUDGETS, own("Budget", "lab", rules))
+    world.create(
+        RESERVATIONS, own("Reservation", "course", {"clusterQueue": "team-a", "flavors": flavors, **window})
+    )
     submit(world, job("described", cpu="9"), job("small", cpu="100m"))
     details = [f"/workloads/team-a/{world.workload_of('team-a', name)}" for name in ("described", "small")]
     browser.emulate()
     browser.open("/sign-in")
     assert browser.violations() == []
     browser.sign_in(world.admin_token)
+    for path, text in (("/budgets", "of 100.00 h"), ("/reservations", "Upcoming")):
+        browser.open(path)
+        browser.wait_for(text)
     for path in (*LISTS, *DETAILS, *details):
         browser.open(path)
         assert browser.violations() == [], path
@@ -202,7 +214,7 @@ def test_contrast_holds_in_the_dark(world: World, browser: Browser) -> None:
     browser.sign_in(world.admin_token)
     browser.emulate(scheme="dark")
     details = f"/workloads/team-a/{world.workload_of('team-a', 'described')}"
-    for path in ("/", "/workloads", "/cohorts", "/cluster-queues/team-a", details):
+    for path in (*LISTS, "/cluster-queues/team-a", details):
         browser.open(path)
         assert browser.violations(runOnly=["color-contrast"]) == [], path
     browser.emulate()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-from typing import Any
 
 import pytest
-from dashboard_world import EVERYTHING, READ_ALL, READ_TEAM, World, first, job, submit
+from dashboard_world import EVERYTHING, READ_ALL, READ_TEAM, World, first, job, own, submit
 
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
@@ -20,6 +19,7 @@ from pykueue.api.resources import (
     EVENTS,
     JOBS,
     LOCAL_QUEUES,
+    PODS,
     RESOURCE_FLAVORS,
     SERVICE_ACCOUNTS,
     WORKLOADS,
@@ -216,8 +216,22 @@ def test_markup_in_names_and_messages_stays_text(world: World) -> None:
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
     world.call(world.admin.create(EVENTS, event))
+    # The end of a container's log, where its pod reports that.
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": script}}}
+    pod = {
+        "metadata": {
+            "name": "failed",
+            "namespace": "team-a",
+            "annotations": {"kueue.x-k8s.io/workload": name},
+        },
+        "spec": {"schedulerName": "none", "containers": [{"name": "main", "image": "i"}]},
+        "status": {"phase": "Failed", "containerStatuses": [ended]},
+    }
+    world.call(world.admin.create(PODS, pod))
+    world.call(world.admin.patch(PODS, "failed", "team-a", {"status": pod["status"]}, subresource="status"))
     visitor = world.visitor().sign_in(world.admin_token)
     world.eventually(lambda: world.dashboard.board.events_of(("Workload", "team-a", name)) or None)
+    world.eventually(lambda: f"Error: {html.escape(script)}" in visitor.get(f"/workloads/team-a/{name}").text)
     for path in (f"/workloads/team-a/{name}", "/workloads", "/", f"/workloads?q={script}"):
         page = visitor.get(path)
         assert page.status == 200
@@ -242,8 +256,20 @@ def test_page_of_a_workload_on_several_flavors_names_the_pods_of_each(world: Wor
     world.eventually(lambda: "split over default (pods 0-1) and other (pod 2)" in visitor.get(path).text)
 
 
-def own(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": "pykueue.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+def test_start_is_shown_to_those_who_may_read_pending_workloads(world: World) -> None:
+    path = f"/workloads/team-a/{world.workload_of('team-a', 'too-large')}"
+    pending = {
+        "apiGroups": ["visibility.kueue.x-k8s.io"],
+        "resources": ["pendingworkloads"],
+        "verbs": ["get"],
+    }
+    reader = world.visitor().sign_in(world.token("reader-of-starts", **{"team-a": [*READ_TEAM, pending]}))
+
+    world.eventually(lambda: "from 20 simulated futures" in reader.get(path).text)
+    other = world.visitor().sign_in(world.token("reader-without-starts", **{"team-a": READ_TEAM}))
+    page = other.get(path)
+    assert page.status == 200
+    assert "simulated futures" not in page.text
 
 
 def test_budgets_and_reservations_are_shown_to_those_who_may_list_them(world: World) -> None:

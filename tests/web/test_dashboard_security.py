@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 
@@ -163,3 +164,16 @@ def test_the_expiry_of_a_token_is_read_where_it_says_so() -> None:
     assert expiry(f"a.{claims}.c") == 12.0
     for other in ("", "static", "a.b.c", f"a.{claims}", "a.e30.c", "a.W10.c"):
         assert expiry(other) is None
+
+
+def test_a_page_before_the_first_list_says_so_and_asks_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitor = world.visitor().sign_in(world.admin_token)
+    world.eventually(lambda: visitor.get("/").status == 200)
+    monkeypatch.setattr(world.dashboard.board, "ready", asyncio.Event())
+    page = visitor.get("/")
+    assert (page.status, page.headers["Refresh"]) == (503, "1")
+    assert "The objects of the cluster are being listed" in page.text
+    monkeypatch.undo()
+    assert visitor.get("/").status == 200

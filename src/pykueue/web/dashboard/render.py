@@ -11,7 +11,7 @@ from pykueue.api.ages import duration_text
 
 from .charts.bars import usage_bar
 from .pages.base import link
-from .texts import amount, sentence, time_tag, tone, yaml_text
+from .texts import amount, sentence, time_tag, tone, until_tag, yaml_text
 
 
 def environment() -> Environment:
@@ -24,7 +24,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters |= {"amount": amount, "yaml": yaml_text, "tone": tone, "sentence": sentence}
-    found.globals |= {"usage_bar": usage_bar, "link": link, "ago": time_tag, "duration": duration_text}
+    found.globals |= {"usage_bar": usage_bar, "link": link, "ago": time_tag, "until": until_tag}
+    found.globals["duration"] = duration_text
     return found
 
 

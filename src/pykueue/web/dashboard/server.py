@@ -40,8 +40,10 @@ from .writes import Writes
 BODY_MAX: Final = 64 * 1024
 #: Seconds that requests under way have to end when the server is closed.
 CLOSING_TIME: Final = 1.0
-#: Seconds for which a page waits for the first list of the cluster.
-FIRST_LIST: Final = 10.0
+#: Seconds for which a page, and any other request, waits for the first list of the cluster.
+PAGE_WAIT, FIRST_LIST = 0.7, 10.0
+#: Seconds after which a browser asks again for a page that is not there yet.
+REFRESH: Final = 1
 _STATIC: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _THEMES: Final = ("auto", "light", "dark")
 
@@ -217,6 +219,10 @@ class Dashboard:
     def _page_handler(self, page: Page) -> Callable[[web.Request, Session], Awaitable[web.Response]]:
         async def handle(request: web.Request, session: Session) -> web.Response:
             params = dict(request.match_info)
+            try:
+                await self._first_list(PAGE_WAIT)
+            except TimeoutError as error:
+                return self._not_listed(request, session, str(error))
             context = await self._context(page, params, dict(request.query), session)
             stream = f"/stream?path={quote(request.path_qs, safe='')}" if page.live else ""
             context = {**context, "stream": stream, "page": page}
@@ -260,15 +266,25 @@ class Dashboard:
             "user": view.user,
         }
 
-    async def _first_list(self) -> None:
+    def _not_listed(self, request: web.Request, session: Session, why: str) -> web.Response:
+        """A page in place of one that needs the first list: browsers ask again until that is there."""
+        if "cluster" in self.board.unread:
+            raise TimeoutError(why)
+        context = {"status": "", "title": "Reading the cluster", "text": f"{why}."}
+        response = self._html(request, "error.html", context, session, 503)
+        response.headers["Refresh"] = response.headers["Retry-After"] = str(REFRESH)
+        return response
+
+    async def _first_list(self, seconds: float = FIRST_LIST) -> None:
         """Wait for what the cluster has, for a moment. Raises TimeoutError."""
         if not self.board.ready.is_set():
             try:
-                async with asyncio.timeout(FIRST_LIST):
+                async with asyncio.timeout(seconds):
                     await self.board.ready.wait()
             except TimeoutError:
                 why = self.board.unread.get(
-                    "cluster", "its objects have not all been listed yet; reload the page"
+                    "cluster",
+                    "The objects of the cluster are being listed; this page appears when they are there",
                 )
                 raise TimeoutError(why) from None
 

@@ -8,7 +8,7 @@ import yaml
 from markupsafe import Markup
 
 from pykueue.api.ages import duration_text
-from pykueue.api.meta import format_time
+from pykueue.api.meta import format_time, parse_time
 from pykueue.api.quantity import QuantityError, parse
 
 _UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
@@ -61,3 +61,9 @@ def time_tag(seconds: float, now: float) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         text, text, duration_text(max(0.0, now - seconds))
     )
+
+
+def until_tag(text: str, now: float) -> Markup:
+    """How long it is until a time (RFC 3339), with the time itself."""
+    left = max(0.0, float(parse_time(text)) - now)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(text, text, duration_text(left))

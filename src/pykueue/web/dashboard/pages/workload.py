@@ -14,7 +14,7 @@ from pykueue.api.objects import Object
 from pykueue.api.resources import CLUSTER_QUEUES, EVENTS, PODS, WORKLOADS, Resource
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
-from pykueue.manager.install_names import pending_path, story_path, why_path
+from pykueue.manager.install_names import VISIBILITY_GROUP, pending_path, story_path, why_path
 from pykueue.questions import Rights, Why, answer_from, from_status, why
 from pykueue.questions.story import story_from_objects
 from pykueue.web.dashboard.security.reviews import Need
@@ -29,8 +29,9 @@ PODS_MAX: Final = 100
 EVENTS_MAX: Final = 50
 #: Decisions tried for one answer, about 0.3 ms each: other pages wait for them.
 DECISIONS_MAX: Final = 200
-#: Seconds for which the page waits for a forecast; a later refresh of the page shows it.
-FORECAST_SECONDS: Final = 1.0
+#: Seconds for which the page waits for a forecast; a later version of the page shows it.
+FORECAST_SECONDS: Final = 0.3
+PENDING_WORKLOADS: Final = Resource(VISIBILITY_GROUP, "v1beta2", "pendingworkloads", "PendingWorkload", True)
 
 
 async def build(view: View) -> Mapping[str, Any]:
@@ -101,7 +102,7 @@ async def _why(view: View, row: WorkloadRow, obj: Object) -> Why | None:
 
 async def _start(view: View, row: WorkloadRow) -> str:
     """When it starts, in words; empty where the manager does not say it (yet)."""
-    if row.state not in IN_QUEUE:
+    if row.state not in IN_QUEUE or not view.grants.may("get", PENDING_WORKLOADS, row.namespace):
         return ""
     try:
         async with asyncio.timeout(FORECAST_SECONDS):
@@ -163,6 +164,7 @@ def _needs(params: Mapping[str, str]) -> list[Need]:
         here("patch", WORKLOADS),
         here("list", PODS),
         here("list", EVENTS),
+        here("get", PENDING_WORKLOADS),
         Need("list", WORKLOADS),
         Need("list", CLUSTER_QUEUES),
     ]
