@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from dashboard_world import PATIENCE, ShiftedClock, World
 
 from pykueue.api.meta import format_time
@@ -27,6 +28,8 @@ from pykueue.kube.client import Client
 from pykueue.kube.transport import Request
 from pykueue.manager.configuration.loading import parse
 from pykueue.simulate.live.forecasts import Forecasts
+from pykueue.simulate.live.process import starts
+from pykueue.simulate.live.protocol import Ask
 from pykueue.web.dashboard.embedded import embedded_dashboard
 from pykueue.web.visibility.embedded import serve as serve_visibility
 from queue_manifests import API, cluster_queue, flavor, local_queue, priority, topology
@@ -309,6 +312,12 @@ async def _live(client: Client, clock: Clock) -> None:
     await clock.sleep(1.0)
 
 
+async def _forecast(document: bytes) -> bytes:
+    """What the manager has a process for, in a thread: the process has the lowest priority."""
+    ask = msgspec.json.decode(document, type=Ask)
+    return msgspec.json.encode(await asyncio.to_thread(starts, ask, time.monotonic))
+
+
 @contextlib.contextmanager
 def running_company(folder: Path) -> Iterator[World]:
     """The cluster and its dashboard, until the body ends."""
@@ -325,7 +334,7 @@ def running_company(folder: Path) -> Iterator[World]:
         await cluster.start()
         assert cluster.server is not None
         assert cluster.manager is not None
-        forecasts = Forecasts(cluster.manager)
+        forecasts = Forecasts(cluster.manager, _forecast)
         await serve_visibility(cluster.server, cluster.manager, forecasts)
         world.admin = Client(cluster.server.transport())
         world.dashboard = await embedded_dashboard(cluster.server, settings, clock)

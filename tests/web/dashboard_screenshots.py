@@ -76,9 +76,6 @@ def take(world: World, folder: Path, names: list[str], height: int | None) -> No
                 namespace, job = name.split("/")
                 path = path.replace(f"{{{name}}}", world.workload_of(namespace, job))
             browser.open(path)
-            if page == "workload":
-                # The manager simulates when it starts; the page is pushed once that is known.
-                browser.wait_for("simulated futures")
             shoot(browser, folder, page, names, height)
     finally:
         browser.close()

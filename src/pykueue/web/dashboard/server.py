@@ -339,6 +339,7 @@ class Dashboard:
         if not watching.some(watch.verb, watch.resource):
             return None
         key = (page.route, tuple(params.items()), tuple(query.items()), view.grants)
+        await self._streams.turn()
         known = self._made.get(key)
         now = self._clock.monotonic()
         if known is not None and known[0] == self.board.revision and now - known[1] < 1.0:

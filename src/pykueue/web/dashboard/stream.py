@@ -50,6 +50,7 @@ class Streams:
         self.count = 0
         #: Seconds that making one page takes, smoothed.
         self._cost = 0.0
+        self._turns = asyncio.Lock()
 
     @property
     def pause(self) -> float:
@@ -59,6 +60,14 @@ class Streams:
     def made(self, seconds: float) -> None:
         """Count what making one version of a page took; 0 where an earlier one was used."""
         self._cost += (seconds - self._cost) * 0.05
+
+    async def turn(self) -> None:
+        """Wait until a page may be made: one at a time, and other requests in between.
+
+        A change wakes all streams at once; without turns a request would wait for all their pages.
+        """
+        async with self._turns:
+            await asyncio.sleep(0)
 
     async def serve(
         self, request: web.Request, session: Session, make: Make, seconds: float
