@@ -187,8 +187,8 @@ def job(name: str, run_time: str = "1s") -> Object:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(name), "spec": spec}
 
 
-def jobset(name: str) -> Object:
-    spec = {"parallelism": 2, "completions": 2, "template": template("1s")}
+def jobset(name: str, run_time: str = "1s") -> Object:
+    spec = {"parallelism": 2, "completions": 2, "template": template(run_time)}
     replicated = [{"name": "w", "replicas": 1, "template": {"spec": spec}}]
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -198,8 +198,8 @@ def jobset(name: str) -> Object:
     }
 
 
-def pytorch_job(name: str) -> Object:
-    role = {"replicas": 1, "restartPolicy": "Never", "template": template("1s", "pytorch")}
+def pytorch_job(name: str, run_time: str = "1s") -> Object:
+    role = {"replicas": 1, "restartPolicy": "Never", "template": template(run_time, "pytorch")}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -208,9 +208,9 @@ def pytorch_job(name: str) -> Object:
     }
 
 
-def pod_group(name: str, pods: int) -> list[Object]:
+def pod_group(name: str, pods: int, run_time: str = "3s") -> list[Object]:
     """The pods NAME-0, NAME-1, ... of a group."""
-    made = template("3s")
+    made = template(run_time)
     found = []
     for number in range(pods):
         metadata = _metadata(f"{name}-{number}")

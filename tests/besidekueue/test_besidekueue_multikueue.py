@@ -83,6 +83,22 @@ def test_job_that_the_worker_evicts_is_dispatched_again(clusters: Clusters) -> N
     clusters.wait_cleaned("evicted")
 
 
+@pytest.mark.parametrize(
+    "manifests", [[jobset("es", "8s")], [pytorch_job("ep", "8s")]], ids=["JobSet", "PyTorchJob"]
+)
+def test_job_of_another_kind_that_the_worker_evicts_is_dispatched_again(
+    clusters: Clusters, manifests: list[dict[str, Any]]
+) -> None:
+    name = manifests[0]["metadata"]["name"]
+    clusters.manager.kubectl.apply(*manifests)
+    clusters.wait_placed(name)
+    clusters.worker.edit("clusterqueue", "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    until(lambda: not clusters.placed(name), "the manager gives the worker up")
+    clusters.worker.edit("clusterqueue", "cq", {"spec": {"stopPolicy": "None"}})
+    clusters.wait_placed(name)
+    clusters.wait_finished(name)
+
+
 def test_worker_that_is_lost_and_returns_in_time_keeps_its_job(clusters: Clusters) -> None:
     clusters.manager.kubectl.apply(job("kept", "8s"))
     clusters.wait_placed("kept")
