@@ -23,9 +23,7 @@ POLICIES: list[dict[str, Any]] = [{}, {"depth": 3}, {"strategy": "Conservative"}
 class Together:
     """Two ClusterQueues of a cohort, a Budget of both, and a Reservation for the first; times in hours."""
 
-    def __init__(
-        self, rng: random.Random, spec: dict[str, Any], hours: int, shared: bool, window: bool = True
-    ) -> None:
+    def __init__(self, rng: random.Random, spec: dict[str, Any], hours: int, shared: bool) -> None:
         self.rng, self.hours, self.shared = rng, hours, shared
         self.made = made = World()
         made.flavor()
@@ -44,9 +42,7 @@ class Together:
         length = f"{self.window[1] - first}h"
         start = format_time(START + first * HOUR)
         course = {"clusterQueue": "a", "flavors": amounts, "start": start, "duration": length}
-        self.windowed = window
-        if window:
-            self._own("Reservation", "course", course)
+        self._own("Reservation", "course", course)
         #: (queue, cpus, hours) by name.
         self.jobs: dict[str, tuple[str, int, int]] = {}
         self.began: dict[str, int] = {}
@@ -115,7 +111,7 @@ class Together:
         assert self.used + aside <= self.hours
         whole = busy["a"] + busy["b"]
         assert whole <= CPUS if self.shared else max(busy.values()) <= CPUS
-        if self.windowed and self.shared and self.window[0] <= now < self.window[1]:
+        if self.shared and self.window[0] <= now < self.window[1]:
             assert busy["b"] <= CPUS - self.kept, "the window is kept free for a"
 
     def record(self, now: int, running: list[str]) -> None:
@@ -162,8 +158,8 @@ def test_neither_quota_nor_budget_nor_window_is_exceeded(
 def test_what_was_promised_first_is_kept_where_the_budget_has_enough(
     spec: dict[str, Any], shared: bool, seed: int
 ) -> None:
-    """With exact run times, and no window in which others are entitled to go first."""
-    made = Together(random.Random(seed), spec, 10_000, shared, window=False)
+    """With exact run times."""
+    made = Together(random.Random(seed), spec, 10_000, shared)
     made.run()
     late = {
         name: (at, made.promised[name]) for name, at in made.began.items() if at > made.promised.get(name, at)

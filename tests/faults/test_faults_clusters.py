@@ -42,6 +42,12 @@ def test_jobs_of_several_kinds_run_in_one_cluster_at_a_time_and_finish_once(
     assert report.writes
 
 
+@pytest.mark.parametrize("seed", [17, 21])
+def test_a_group_that_is_stopped_and_fails_by_that_is_evicted(seed: int) -> None:
+    report = play_clusters(seed, kinds=ALL)
+    assert not report.violations, report.text(SHOWN)
+
+
 @pytest.mark.parametrize(
     ("seed", "elastic"),
     [

@@ -92,6 +92,7 @@ class Planner:
         targets = found.targets
         with removed(targets):
             timeline = Timeline(queues, self._now, before, frozenset(target for target, _ in targets))
+            timeline.set_windows(self._state.backfill.windows.binding(queue, self._now))
             conflict = timeline.first_conflict(
                 length, lambda: quota.fits(demand) and not _is_taken(placed, found.demands)
             )

@@ -120,6 +120,10 @@ class DispatchedJob(ABC):
     def shows_end(self, session: Session) -> bool:
         """Whether the copies that a worker still has show how the job ended."""
 
+    def was_stopped(self, session: Session) -> bool:
+        """Whether it ended on a worker because the worker stopped it, as far as the copies show."""
+        return False
+
     def has_stopped(self, session: Session, copy: Object | None) -> bool:
         """Whether a worker, with its copy of the Workload, shows that no pod of the job runs there."""
         return not self.copies(session) if copy is None else not conditions.has_quota(copy)
@@ -349,6 +353,10 @@ class DispatchedPods(DispatchedJob):
 
     def shows_end(self, session: Session) -> bool:
         return all(map(is_terminal, self.copies(session)))
+
+    def was_stopped(self, session: Session) -> bool:
+        left = {copy["metadata"]["name"] for copy in self.copies(session) if not is_deleting(copy)}
+        return any(pod["metadata"]["name"] not in left for pod in self._pods if not is_terminal(pod))
 
     def has_stopped(self, session: Session, copy: Object | None) -> bool:
         return all(map(is_terminal, self.copies(session)))

@@ -35,6 +35,8 @@ EVICTED_HERE = "EvictedOnManagerCluster"
 OUT_OF_SYNC = "OutOfSync"
 #: Reason of a Workload that is finished although its job has not run.
 NEVER_STARTED = "FailedToStart"
+#: Reason of Finished of a Workload whose job failed.
+FAILED = "Failed"
 #: Message of the check of a Workload that is itself a copy.
 COPY = "The workload was dispatched here by another cluster and is not dispatched again"
 #: Seconds; a shorter rest of a time-out counts as none.
@@ -273,6 +275,8 @@ class WorkloadDispatcher:
             text = f'The job cannot be started on the worker cluster "{name}": {message}'
             await self._answer(d.workload, d.check, Answer(REJECTED, transitions.cut(text)))
             return True, None
+        if conditions.is_evicted(d.workload) and reason == FAILED and job.was_stopped(session):
+            return True, await self._evicted_here(d, job)
         if not job.shows_end(session):
             return True, DEFERRED
         await job.synchronise(session)

@@ -1,9 +1,10 @@
 """Why a Workload waits, for those the scheduler had no reason to look at.
 
 A queue decides about its first Workload and parks those like it without a look; a Workload behind others is
-not looked at either. Both get their reason once they have waited for a while, the former with the amounts and
-limits of an evaluation of their own and an event. One write follows the other, slowly, so that a long queue
-costs nothing that a busy manager would miss. What has a reason is left alone.
+not looked at either, be it new or back in its queue. Both get their reason once they have waited for a while,
+the former with the amounts and limits of an evaluation of their own and an event. One write follows the
+other, slowly, so that a long queue costs nothing that a busy manager would miss. What has a reason is left
+alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, is_deleting, key_of
-from pykueue.api.pending_reasons import PENDING_EVALUATION, PendingReason, behind_others
+from pykueue.api.pending_reasons import NOT_EVALUATED, PENDING_EVALUATION, PendingReason, behind_others
 from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.kube.errors import ApiError
@@ -104,8 +105,9 @@ class Explainer:
 
 
 def _waits_silently(workload: Mapping[str, Any]) -> bool:
+    known = conditions.condition(workload, conditions.QUOTA_RESERVED)
     return (
-        conditions.condition(workload, conditions.QUOTA_RESERVED) is None
+        (known is None or (known.get("reason"), known.get("message")) == NOT_EVALUATED)
         and conditions.is_active(workload)
         and not conditions.is_finished(workload)
         and not is_deleting(workload)

@@ -117,7 +117,8 @@ class PriorityOrder:
 
     def _is_strict(self, queue: Mapping[str, Any]) -> bool:
         """Whether a queue keeps the order of its Workloads; a BackfillPolicy is for all queues here."""
-        return bool(get(queue, "spec", "queueingStrategy") == STRICT) and not self._backfills
+        strict = get(queue, "spec", "queueingStrategy") == STRICT
+        return bool(strict) and not self._stored.objects(BACKFILL_POLICIES)
 
     @property
     def _backfills(self) -> bool:
