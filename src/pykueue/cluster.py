@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
@@ -41,13 +41,14 @@ from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Transport
-from pykueue.manager.components import Runnable
 from pykueue.manager.configuration import Configuration, load
-from pykueue.manager.manager import Manager
-from pykueue.manager.multikueue.kubeconfig import connect as connect_over_http
-from pykueue.manager.multikueue.remote import Connect
-from pykueue.manager.serving.admission import Admission, remove_local
-from pykueue.manager.webhooks.review import Registration
+
+if TYPE_CHECKING:  # the manager is imported where it is a part: a server alone starts sooner and is smaller
+    from pykueue.manager.components import Runnable
+    from pykueue.manager.manager import Manager
+    from pykueue.manager.multikueue.remote import Connect
+    from pykueue.manager.serving.admission import Admission
+    from pykueue.manager.webhooks.review import Registration
 
 #: The parts a cluster is made of; `pykueue up --only` chooses among them.
 PARTS = ("apiserver", "kube", "manager")
@@ -76,7 +77,7 @@ class Cluster:
     `pools` take the place of the node pools declared before; None leaves those as they are.
     `feature_gates` are those of Kubernetes that are to be open (`FEATURE_GATES`). `job_kinds` are those of
     other projects that are served, each with a stand-in for its operator. `connect` opens the manager's
-    connections to worker clusters.
+    connections to worker clusters; None: over HTTP.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Cluster:
         pace: Pace | None = CLUSTER_PACE,
         feature_gates: Collection[str] = (),
         job_kinds: Collection[str] = JOB_KINDS,
-        connect: Connect = connect_over_http,
+        connect: Connect | None = None,
     ) -> None:
         self.server = Server(store, clock, rng, feature_gates=feature_gates) if "apiserver" in parts else None
         self._feature_gates = feature_gates
@@ -145,16 +146,24 @@ class Cluster:
                 if self.server is not None:
                     self.server.pipeline.enter = nodes.enter
         if "manager" in parts:
-            user = "system:serviceaccount:kueue-system:kueue-controller-manager"
-            settings = configuration or load(None, frameworks=FRAMEWORKS)
-            self.manager = Manager(self.transport(user), settings, clock, _fork(rng), connect=connect)
-            self._parts.append(self.manager)
-            if self.server is None:
-                client = Client(self.transport(user), clock=clock)
-                self._admission = Admission(self.manager, client, clock, local=True)
-                self._parts.append(self._admission)
-            else:
-                self.server.pipeline.metrics.include(self.manager.metrics.registry)
+            self._add_manager(configuration or load(None, frameworks=FRAMEWORKS), clock, rng, connect)
+
+    def _add_manager(
+        self, configuration: Configuration, clock: Clock, rng: random.Random, connect: Connect | None
+    ) -> None:
+        from pykueue.manager.manager import Manager
+        from pykueue.manager.multikueue.kubeconfig import connect as connect_over_http
+        from pykueue.manager.serving.admission import Admission
+
+        transport = self.transport("system:serviceaccount:kueue-system:kueue-controller-manager")
+        connect = connect or connect_over_http
+        self.manager = Manager(transport, configuration, clock, _fork(rng), connect=connect)
+        self._parts.append(self.manager)
+        if self.server is None:
+            self._admission = Admission(self.manager, Client(transport, clock=clock), clock, local=True)
+            self._parts.append(self._admission)
+        else:
+            self.server.pipeline.metrics.include(self.manager.metrics.registry)
 
     async def start(self) -> None:
         """Make the API ready to be used: kinds served, admission rules in place, nodes declared."""
@@ -168,6 +177,8 @@ class Cluster:
                 for webhook in pod_group_webhooks(self.server):
                     self.server.admission.register(webhook)
             if self.manager is not None:
+                from pykueue.manager.serving.admission import remove_local
+
                 client = Client(self.transport("system:apiserver"), clock=self._clock)
                 await remove_local(client, self.manager.configuration)
                 self._register_rules(self.server, self.manager)

@@ -144,3 +144,13 @@ def test_package_and_its_dependencies_are_small() -> None:
     assert len(sizes) > 10
     assert not {"uvloop", "cel-expr-python", "kubernetes-asyncio", "kubernetes-validate"} & set(sizes)
     assert sum(sizes.values()) <= LIMIT, {name: round(size, 1) for name, size in sizes.items()}
+
+
+def test_server_without_the_manager_does_not_import_the_engine() -> None:
+    program = (
+        "import sys\nimport pykueue.cli.up\n"
+        "unwanted = ('pykueue.engine', 'pykueue.manager.manager', 'pykueue.simulate', 'pykueue.web')\n"
+        "print([name for name in sys.modules if name.startswith(unwanted)])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,14 +1,27 @@
-"""What the status of a Pod says (docs/reference/cluster-workloads.md 1.6)."""
+"""What a Pod and its status say (docs/reference/cluster-workloads.md 1.6)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from .objects import Object, get, replaced, true_condition
 
 #: Selects, by their fields, pods that have not ended.
 LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+#: Fields of a pod spec that decide where and whether a pod fits, besides its containers
+#: (docs/reference/kueue-semantics.md 4.7).
+CLASS_FIELDS: Final = (
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "runtimeClassName",
+    "priority",
+    "topologySpreadConstraints",
+    "overhead",
+    "resourceClaims",
+    "resources",
+)
 
 
 def phase(pod: Mapping[str, Any]) -> str:

@@ -8,9 +8,9 @@ import os
 import random
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from platformdirs import user_state_path
@@ -43,16 +43,11 @@ from pykueue.kube.config import ConfigError
 from pykueue.kube.config import load as connect
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Transport
-from pykueue.manager import recorder
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
-from pykueue.manager.install.options import Options
-from pykueue.manager.install.roles import roles_for_people
-from pykueue.manager.recorder.files import RecordingError, prepare_directory
-from pykueue.simulate.live.advice import StartAdvice
-from pykueue.simulate.live.forecasts import Forecasts
-from pykueue.simulate.live.kept import FileStore
-from pykueue.web.visibility.embedded import serve as serve_visibility
+
+if TYPE_CHECKING:
+    from pykueue.manager.manager import Manager
 
 #: File in the data directory: how good past forecasts were.
 SCORES = "forecasts.json"
@@ -149,8 +144,39 @@ async def reach(parts: tuple[str, ...], kubeconfig: Path) -> AsyncIterator[Trans
 
 async def grant_roles(client: Client, configuration: Configuration) -> None:
     """The roles for those who administer and use queues, as an installation on a cluster brings them."""
+    from pykueue.manager.install.options import Options
+    from pykueue.manager.install.roles import roles_for_people
+
     for role in roles_for_people(Options(configuration, configuration_text="")):
         await client.apply(CLUSTER_ROLES, role, field_manager="pykueue", force=True)
+
+
+async def answer_questions(
+    server: Server, manager: Manager, folder: Path
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Serve the visibility API with forecasts, whose scores the directory keeps; returns what ends it."""
+    # Imported here: a server without the manager does not need them, and would start later.
+    from pykueue.simulate.live.advice import StartAdvice
+    from pykueue.simulate.live.forecasts import Forecasts
+    from pykueue.simulate.live.kept import FileStore
+    from pykueue.web.visibility.embedded import serve
+
+    forecasts = Forecasts(manager, store=FileStore(folder / SCORES))
+    manager.advice = StartAdvice(manager, forecasts)
+    await serve(server, manager, forecasts)
+    return forecasts.stop
+
+
+def record(manager: Manager, folder: Path) -> None:
+    """Keep a log of the engine's events and decisions. Raises ClickException, and OSError."""
+    from pykueue.manager import recorder
+    from pykueue.manager.recorder.files import RecordingError, prepare_directory
+
+    try:
+        prepare_directory(folder)
+    except RecordingError as error:
+        raise click.ClickException(str(error)) from None
+    manager.add(recorder.component(folder, recorder.Limits()))
 
 
 @contextlib.contextmanager
@@ -210,16 +236,12 @@ async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -
         )
         stack.push_async_callback(cluster.stop)
         if contents.flight is not None and cluster.manager is not None:
-            prepare_directory(contents.flight)
-            cluster.manager.add(recorder.component(contents.flight, recorder.Limits()))
+            record(cluster.manager, contents.flight)
         await cluster.start()
         nodes = cluster.transport("system:nodes")
         added = pools is None and "kube" in parts and await declare_default(nodes, Clock())
         if cluster.server is not None and cluster.manager is not None:
-            forecasts = Forecasts(cluster.manager, store=FileStore(folder / SCORES))
-            cluster.manager.advice = StartAdvice(cluster.manager, forecasts)
-            stack.push_async_callback(forecasts.stop)
-            await serve_visibility(cluster.server, cluster.manager, forecasts)
+            stack.push_async_callback(await answer_questions(cluster.server, cluster.manager, folder))
             await grant_roles(Client(cluster.transport("system:apiserver")), configuration)
         async with until_stopped(cluster.run()) as wait:
             await wait(cluster.synced())
@@ -430,7 +452,6 @@ def up(
         ConfigError,
         KeyFileError,
         PoolError,
-        RecordingError,
         StoreError,
         YamlError,
         OSError,

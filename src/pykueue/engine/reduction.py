@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
-from pykueue.engine.flavors.templates import POD_CLASS_FIELDS, hybrid_text
+from pykueue.api.pods import CLASS_FIELDS
+from pykueue.engine.flavors.templates import hybrid_text
 
 Manifest = dict[str, Any]
 
@@ -34,7 +35,7 @@ _STATUS: Final = {"LocalQueue": ("fairSharing",), "AdmissionCheck": ("conditions
 _NODE: Final = ("taints", "unschedulable")
 _CONTAINER: Final = ("name", "resources", "ports", "restartPolicy")
 #: Fields of a pod that exists: where it is, besides what it requests.
-_POD: Final = (*POD_CLASS_FIELDS, "nodeName", "schedulerName", "priorityClassName")
+_POD: Final = (*CLASS_FIELDS, "nodeName", "schedulerName", "priorityClassName")
 
 
 def reduced(manifest: Mapping[str, Any]) -> Manifest:
@@ -96,7 +97,7 @@ def _workload_spec(spec: Mapping[str, Any]) -> Manifest:
 
 
 def _template(template: Mapping[str, Any]) -> Manifest:
-    found: Manifest = {"spec": _pod_spec(template.get("spec") or {}, POD_CLASS_FIELDS)}
+    found: Manifest = {"spec": _pod_spec(template.get("spec") or {}, CLASS_FIELDS)}
     if text := hybrid_text(template):
         found["metadata"] = {"annotations": {HYBRID_ASSIGNMENT_ANNOTATION: text}}
     return found

@@ -17,11 +17,10 @@ from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of, replaced, true_condition
-from pykueue.api.pods import has_gate, is_ready, is_terminal
+from pykueue.api.pods import CLASS_FIELDS, has_gate, is_ready, is_terminal
 from pykueue.api.resources import PODS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError, not_supported
 from pykueue.api.validation.syntax import integer, subdomain
-from pykueue.engine.flavors.templates import POD_CLASS_FIELDS
 
 from .base import JobIntegration, Outcome, Reader, Write
 from .identifiers import IDENTIFIERS, Identifiers
@@ -91,7 +90,7 @@ def role_hash(spec: Mapping[str, Any]) -> str:
     shape = {
         "containers": containers("containers"),
         "initContainers": containers("initContainers"),
-        **{field: spec[field] for field in POD_CLASS_FIELDS if spec.get(field)},
+        **{field: spec[field] for field in CLASS_FIELDS if spec.get(field)},
     }
     data = orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(data).hexdigest()[:_HASH_DIGITS]

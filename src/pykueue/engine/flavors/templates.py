@@ -11,21 +11,10 @@ from typing import Any, Final
 from pykueue.api.core import Container, PodSpec
 from pykueue.api.kueue import PodSet
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
+from pykueue.api.pods import CLASS_FIELDS
 
-#: Fields of a pod spec that decide where and whether a pod fits (4.7), besides its containers.
-POD_CLASS_FIELDS: Final = (
-    "nodeSelector",
-    "affinity",
-    "tolerations",
-    "runtimeClassName",
-    "priority",
-    "topologySpreadConstraints",
-    "overhead",
-    "resourceClaims",
-    "resources",
-)
 _CONTAINER_FIELDS: Final = frozenset(("containers", "initContainers"))
-_TEXT_FIELDS: Final = _CONTAINER_FIELDS.union(POD_CLASS_FIELDS)
+_TEXT_FIELDS: Final = _CONTAINER_FIELDS.union(CLASS_FIELDS)
 
 
 def hybrid_text(template: Mapping[str, Any]) -> str:
