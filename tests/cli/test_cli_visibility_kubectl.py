@@ -54,7 +54,7 @@ def test_kubectl_get_prints_when_pending_workloads_start(kubectl: Kubectl) -> No
         if "<unknown>" not in row:
             break
     assert header.split() == ["NAME", "LOCALQUEUE", "POSITION", "EARLIEST", "LATEST", "SCORE", "AGE"]
-    name, _, position, earliest, latest, _ = row.split()
+    name, _, position, earliest, latest, _, _ = row.split()
     assert (name.partition("-huge-")[0], position) == ("job", "0")
     # It never fits.
     assert (earliest, latest) == (">24h", ">24h")
