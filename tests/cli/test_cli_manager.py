@@ -67,9 +67,9 @@ class ManagerProcess:
 
     def ended(self) -> int:
         """Wait for its end; the exit code."""
-        _, rest = self.process.communicate(timeout=PATIENCE)
-        self.lines.extend(json.loads(line) for line in rest.splitlines())
-        return self.process.returncode
+        for _ in self._read():  # not `communicate`, which does not get the part of a line that was read ahead
+            pass
+        return self.process.wait(timeout=PATIENCE)
 
 
 @pytest.fixture
