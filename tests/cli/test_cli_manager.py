@@ -69,6 +69,8 @@ class ManagerProcess:
         """Wait for its end; the exit code."""
         for _ in self._read():  # not `communicate`, which does not get the part of a line that was read ahead
             pass
+        assert self.process.stderr is not None
+        self.process.stderr.close()
         return self.process.wait(timeout=PATIENCE)
 
 
