@@ -57,13 +57,15 @@ def time_tag(seconds: float, now: float) -> Markup:
     """How long ago something was, with the time itself."""
     if not seconds:
         return Markup("–")
-    text = format_time(int(seconds))
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        text, text, duration_text(max(0.0, now - seconds))
-    )
+    return _tag(format_time(int(seconds)), now - seconds)
 
 
 def until_tag(text: str, now: float) -> Markup:
     """How long it is until a time (RFC 3339), with the time itself."""
-    left = max(0.0, float(parse_time(text)) - now)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(text, text, duration_text(left))
+    return _tag(text, parse_time(text) - now)
+
+
+def _tag(text: str, seconds: float) -> Markup:
+    """A duration, not less than 0, with the time (RFC 3339) that it begins or ends at."""
+    shown = duration_text(max(0.0, float(seconds)))
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(text, text, shown)
