@@ -19,7 +19,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads.reservations import Reservations
-from pykueue.manager.writes import Writer
+from pykueue.manager.writes import UnansweredWrites, Writer
 
 from . import rules
 from .family import Change, Event, Family, flavor_of
@@ -44,8 +44,8 @@ class VariantController:
         self._clock = clock
         self._is_on = cluster.configuration.gates[variants.GATE]
         self._waits = cluster.configuration.wait_for_pods_ready is not None
-        #: Workloads whose last change was not answered: read again before anything follows from them.
-        self._unsure: set[Key] = set()
+        #: Changes of a parent or its variants that were not answered, by parent.
+        self._unanswered: UnansweredWrites[Key] = UnansweredWrites(writer)
         self.controller: Controller[Key] = Controller(
             "variant controller", self.reconcile, clock=clock, workers=workers, wait_for=[cluster.synced]
         )
@@ -61,8 +61,6 @@ class VariantController:
     # What leads to work
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
-        if new is None:
-            self._unsure.discard(key_of(old))
         self._add(old if new is None else new)
 
     def _add(self, workload: Mapping[str, Any]) -> None:
@@ -95,6 +93,7 @@ class VariantController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Take the next step of one parent and its variants."""
+        await self._unanswered.learn_outcomes(key, self._cluster.workloads)
         parent = self._cluster.workload(key)
         uid = None if parent is None else parent["metadata"].get("uid")
         owned = self._cluster.workloads.by_index("owner", (key[0], "Workload", key[1]))
@@ -103,11 +102,6 @@ class VariantController:
         if parent is None or is_deleting(parent) or self._reservations.lost(key) is not None:
             return None
         members = [each for each in owned if (variants.parent_reference(each) or {}).get("uid") == uid]
-        if unsure := self._unsure.intersection((key, *map(key_of, members))):
-            for one in sorted(unsure):
-                await self._writer.reread(self._cluster.workloads, one)
-            self._unsure -= unsure
-            return await self.reconcile(key)
         # Where its LocalQueue is gone, the variants say which queue it is admitted by.
         queue = next(filter(None, map(self._queue, (parent, *members))), None)
         policy = _policy(queue)
@@ -116,7 +110,7 @@ class VariantController:
             return None
         if conditions.is_finished(parent):
             if not self._cluster.runs(parent):
-                await self._carry_out(rules.finished(self._family(parent, members, queue or {}, policy)))
+                await self._carry_out(key, rules.finished(self._family(parent, members, queue or {}, policy)))
                 for variant in filter(is_deleting, members):
                     await self._drop_finalizer(variant)
             return None
@@ -159,7 +153,7 @@ class VariantController:
             await self._writer.delete(self._cluster.workloads, variant)
             text = f"Deleted the variant {key_of(variant)[1]} for the flavor {flavor_of(variant)}"
             self._recorder.event(family.parent, NORMAL, "DeletedVariant", text)
-        await self._carry_out(plan.changes)
+        await self._carry_out(key_of(family.parent), plan.changes)
         return None if plan.wake is None else max(0.0, plan.wake - self._clock.time())
 
     async def _create(self, parent: Object, variant: Object) -> None:
@@ -173,7 +167,7 @@ class VariantController:
         text = f"Created the variant {key_of(variant)[1]} for the flavor {flavor_of(variant)}"
         self._recorder.event(parent, NORMAL, "CreatedVariant", text)
 
-    async def _carry_out(self, changes: Iterable[Change]) -> None:
+    async def _carry_out(self, parent: Key, changes: Iterable[Change]) -> None:
         for change in list(changes):
             taken: list[bool] = []
 
@@ -182,11 +176,10 @@ class VariantController:
                 taken[:] = [desired is not None and desired != current]
                 return desired
 
-            self._unsure.add(change.key)
-            written = await self._writer.update(
-                self._cluster.workloads, change.key, step, subresource=change.subresource
-            )
-            self._unsure.discard(change.key)
+            with self._unanswered.remembered(parent, change.key):
+                written = await self._writer.update(
+                    self._cluster.workloads, change.key, step, subresource=change.subresource
+                )
             if written is not None and change.event is not None and taken[0]:
                 self._record(written, change.event)
 
@@ -209,7 +202,7 @@ class VariantController:
             if not is_deleting(variant):
                 await self._writer.delete(self._cluster.workloads, variant)
         if left:
-            await self._carry_out(rules.withdrawals(family))
+            await self._carry_out(key_of(parent), rules.withdrawals(family))
         elif variants.has_variants(parent) and not conditions.is_finished(parent):
             await self._writer.change(self._cluster.workloads, parent, rules.marked(parent, False))
 
