@@ -6,7 +6,7 @@ resource (docs/reference/kueue-semantics.md 2.1). An amount of `quota.usage.UNLI
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -102,6 +102,10 @@ class Search(Struct):
     """When that is, in seconds since 1970; None: no time is known."""
 
 
+#: Certainty in percent of what follows from declared run times alone: Kueue's limit is enforced. 0: assumed.
+DECLARED: Final = 100
+
+
 class Shadow(Struct):
     """The reservation of a workload that does not fit yet: when it starts at the latest."""
 
@@ -115,9 +119,15 @@ class Shadow(Struct):
     """Where no run time was assumed and some were fitted: with what probability each is kept, in percent."""
 
 
+def basis_of(certainty: int) -> tuple[bool, int]:
+    """Of times with this certainty in percent: whether they are declared, else `probability`."""
+    return certainty == DECLARED, certainty % DECLARED
+
+
 def shadow_of(start: float, certainty: int, policy: str) -> Shadow:
-    """A reservation that follows from ends of this certainty in percent: 100: declared, 0: assumed."""
-    return Shadow(start, certainty == 100, policy, certainty % 100)
+    """A reservation that follows from ends of this certainty in percent."""
+    declared, probability = basis_of(certainty)
+    return Shadow(start, declared, policy, probability)
 
 
 class BackfillProof(Struct):

@@ -15,6 +15,7 @@ from pykueue.api import kueue
 from pykueue.api.backfill_policies import BackfillPolicy
 from pykueue.api.preemption_policies import seconds
 from pykueue.api.reservations import Reservation
+from pykueue.engine.explanation import DECLARED
 from pykueue.engine.fitted import FittedRunTimes
 from pykueue.engine.preemption.damping import admitted_at
 from pykueue.engine.queues.cluster_queue import BackfillRules, ClusterQueue
@@ -24,8 +25,6 @@ from pykueue.engine.undo_log import UndoLog
 from pykueue.engine.windows import Windows
 from pykueue.engine.workload import End, WorkloadInfo
 
-#: Certainty of a declared run time, in percent: Kueue's limit is enforced.
-DECLARED: Final = 100
 #: Seconds that a workload of a ClusterQueue without BackfillPolicy is assumed to run.
 _ASSUMED: Final = 86400.0
 #: Seconds that a workload is assumed to need for its end once it is evicted or over its declared limit.
@@ -68,14 +67,12 @@ class Backfill:
 
     def finished(self, workload: kueue.Workload) -> None:
         """A workload has finished, or was found to have."""
-        if self._specs and self.learns and self.fitted.learn(workload):
+        if self.learns and self.fitted.learn(workload):
             self._undo_log.set(self, "version", self.version + 1)
             self._undo_log.record_undo(self._count_ends)
             for queue in self._queues.values():
-                unknown = [info for info in queue.reservations.values() if info.fitted == 0]
-                for info in unknown:
-                    self._undo_log.set(info, "fitted", None)
-                    self.refresh(info)
+                for info in [each for each in queue.reservations.values() if each.fitted == 0]:
+                    self.estimate_again(info)
 
     # --- policies ---------------------------------------------------------------------------------------
 
@@ -140,8 +137,8 @@ class Backfill:
 
         The latter in percent: `DECLARED` is its declared limit, 0 an assumption.
         """
-        fits = rules is not None and rules.percentile
-        return self._length(info, rules, self.fitted.estimate(info.obj, rules.percentile) if fits else 0)  # type: ignore[union-attr]
+        percentile = rules.percentile if rules is not None else 0
+        return self._length(info, rules, self.fitted.estimate(info.obj, percentile) if percentile else None)
 
     def _length(
         self, info: WorkloadInfo, rules: BackfillRules | None, fitted: float | None
@@ -153,6 +150,12 @@ class Backfill:
         if rules is None:
             return _ASSUMED, 0
         return (fitted, rules.percentile) if fitted else (rules.assumed, 0)
+
+    def estimate_again(self, info: WorkloadInfo) -> None:
+        """The run time of a workload with reserved quota is to follow from what is known now."""
+        if info.fitted is not None:
+            self._undo_log.set(info, "fitted", None)
+        self.refresh(info)
 
     def refresh(self, info: WorkloadInfo) -> None:
         """The object of a workload with reserved quota changed."""

@@ -519,9 +519,7 @@ class State:
             return
         self.undo_log.set(queue, "backfill", rules)
         for info in queue.reservations.values():
-            if info.fitted is not None:
-                self.undo_log.set(info, "fitted", None)
-            self.backfill.refresh(info)
+            self.backfill.estimate_again(info)
         self.request_flush(queue)
 
     def settle(self) -> None:

@@ -17,10 +17,9 @@ from typing import Final
 from pykueue.api import kueue
 from pykueue.api.kueue.names import FINISHED
 from pykueue.api.objects import Object
+from pykueue.engine.fitted import ENOUGH, sample_of
 from pykueue.questions.used import held_between
 
-#: Finished workloads that make a group worth asking.
-ENOUGH: Final = 20
 #: Of those, as many must have run for longer than the workload already has.
 ENOUGH_LONGER: Final = 5
 #: Workloads that ended one after the other, and are drawn from together.
@@ -39,18 +38,9 @@ def _held(workload: kueue.Workload) -> tuple[float, float] | None:
 
 def groups(workload: kueue.Workload) -> Iterator[Hashable]:
     """The groups a workload belongs to, the narrowest first."""
-    metadata, spec = workload.metadata, workload.spec
-    pods = sum(each.count for each in spec.pod_sets)
-    size = pods.bit_length()
-    owner = next((each.kind for each in metadata.owner_references if each.controller), "")
-    queue = (metadata.namespace, spec.queue_name)
-    yield (*queue, owner, _requests(spec))
-    yield (*queue, owner, size, spec.priority or 0)
-    yield (*queue, owner, size)
-    yield (*queue, size)
-    yield queue
-    yield size
-    yield ()
+    sample = sample_of(workload)
+    yield sample.queue, sample.owner, _requests(workload.spec)
+    yield from sample.groups()
 
 
 def _requests(spec: kueue.WorkloadSpec) -> Hashable:

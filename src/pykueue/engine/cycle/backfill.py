@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands
 from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
 from pykueue.engine.cycle.timeline import Reserved, Timeline
-from pykueue.engine.explanation import BackfillProof, Shadow, shadow_of
+from pykueue.engine.explanation import DECLARED, BackfillProof, Shadow, basis_of, shadow_of
 from pykueue.engine.flavors.assignment import Pinned
 from pykueue.engine.flavors.plan import Plan
 from pykueue.engine.preemption.classical import removed
@@ -24,7 +24,6 @@ from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.capacity import QuotaDemand
 from pykueue.engine.quota.usage import FlavorUsage
-from pykueue.engine.run_times import DECLARED
 from pykueue.engine.state import State
 from pykueue.engine.workload import IN_FLIGHT, RESERVED, Promise, WorkloadInfo
 
@@ -83,11 +82,11 @@ class Planner:
         before = self._binding(info, queue, found, self._on_nodes(placed))
         if not before:
             return None
+        length, certainty = self._state.backfill.run_time(info, rules)
+        end = self._now + length
         own = [each for each in before if each.queue is queue] if rules.depth is None else []
         if len(own) >= RESERVATIONS_MAX:
-            length, certainty = self._state.backfill.run_time(info, rules)
-            return _would_delay(rules.policy, own[-1], self._now + length, certainty)
-        length, certainty = self._state.backfill.run_time(info, rules)
+            return _would_delay(rules.policy, own[-1], end, certainty)
         demand = found.assignment.demand(queue)
         targets = found.targets
         with removed(targets):
@@ -96,21 +95,14 @@ class Planner:
             conflict = timeline.first_conflict(
                 length, lambda: quota.fits(demand) and not _is_taken(placed, found.demands)
             )
-        end = self._now + length
         touched = [each for each in before if _touches(each, demand, placed)]
         if conflict is None:
             head = min(touched, key=lambda each: each.start, default=before[0])
             ends_before = bool(touched) and end <= head.start
             certainty = min(head.certainty, certainty if ends_before else DECLARED)
-            return BackfillProof(
-                rules.policy,
-                head.info.key,
-                head.start,
-                end,
-                certainty == DECLARED,
-                "EndsBefore" if ends_before else "SpareCapacity",
-                certainty % DECLARED,
-            )
+            declared, probability = basis_of(certainty)
+            kind: Literal["EndsBefore", "SpareCapacity"] = "EndsBefore" if ends_before else "SpareCapacity"
+            return BackfillProof(rules.policy, head.info.key, head.start, end, declared, kind, probability)
         head = next((each for each in touched if each.start <= conflict < each.end), before[0])
         return _would_delay(rules.policy, head, end, certainty)
 
@@ -131,10 +123,8 @@ class Planner:
         first = next((each for each in windows if each.start <= conflict < each.end), windows[0])
         self._state.flush_at(queue, first.end)
         end = self._now + length
-        declared = certainty == DECLARED
-        return BackfillProof(
-            first.name, "", first.start, end, declared, "RunsIntoReservation", certainty % DECLARED
-        )
+        declared, probability = basis_of(certainty)
+        return BackfillProof(first.name, "", first.start, end, declared, "RunsIntoReservation", probability)
 
     def disturbs(self, info: WorkloadInfo, queue: ClusterQueue, found: Evaluation) -> bool:
         """Whether a workload whose reservation begins now would delay those behind it with other flavors."""
@@ -376,9 +366,8 @@ def _is_current(found: Evaluation, queue: ClusterQueue) -> bool:
 
 def _would_delay(policy: str, head: Reserved, end: float, certainty: int) -> BackfillProof:
     """A workload that would end at `end` has to wait for one with a reservation."""
-    certainty = min(head.certainty, certainty)
-    declared = certainty == DECLARED
-    return BackfillProof(policy, head.info.key, head.start, end, declared, "WouldDelay", certainty % DECLARED)
+    declared, probability = basis_of(min(head.certainty, certainty))
+    return BackfillProof(policy, head.info.key, head.start, end, declared, "WouldDelay", probability)
 
 
 def _amounts(demand: QuotaDemand) -> dict[int, int]:

@@ -15,11 +15,12 @@ from typing import NamedTuple, TypeVar
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations
 from pykueue.engine.cycle.evaluation import Evaluation
+from pykueue.engine.explanation import DECLARED
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.capacity import QuotaDemand
 from pykueue.engine.quota.usage import FlavorUsage
-from pykueue.engine.run_times import DECLARED, certainty_of_end, ends_after
+from pykueue.engine.run_times import certainty_of_end, ends_after
 from pykueue.engine.windows import PlannedWindow
 from pykueue.engine.workload import WorkloadInfo
 

@@ -20,7 +20,7 @@ from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
 from pykueue.engine.explain.quota_queries import QuotaQueries
 from pykueue.engine.explain.render import reason_text
 from pykueue.engine.explain.views import Amount, CohortView, PendingReservation, QueueView, WorkloadView
-from pykueue.engine.explanation import Explanation
+from pykueue.engine.explanation import Explanation, basis_of
 from pykueue.engine.fair_sharing.shares import share_of
 from pykueue.engine.flavors.assignment import FIT
 from pykueue.engine.flavors.reservation import requests_of
@@ -474,15 +474,16 @@ class Queries(QuotaQueries):
                     queue.name,
                     each.start,
                     each.end,
-                    each.certainty == 100,
+                    declared,
                     queue.backfill.policy,
                     tuple([(*names[usage.flavor_resource], amount) for usage, amount in each.demand]),
-                    each.certainty % 100,
+                    probability,
                 )
                 for queue in state.queues.values()
                 if queue.backfill is not None
                 for each in planner.holders(queue)
                 if each.queue is queue
+                for declared, probability in [basis_of(each.certainty)]
             ]
 
     @contextmanager
