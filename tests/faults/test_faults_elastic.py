@@ -19,7 +19,9 @@ def test_slices_survive_whatever_fails() -> None:
 
 
 def test_mended_runs() -> None:
-    """A job that changed after the creation of its Workload was not answered."""
-    for seed in (901397,):
+    """A job that changed after the creation of its Workload was not answered, one
+    admitted again with pods that will not run again, and a slice of the size
+    of one that was deleted."""
+    for seed in (901397, 902770, 902835):
         report = play_elastic(seed)
         assert not report.violations, report.text(SHOWN)

@@ -26,8 +26,9 @@ def test_mended_runs() -> None:
     whose answer was lost when its variant was evicted, and a job that was
     moved to a queue without concurrent admission while its variant had quota
     or after it was evicted, a variant deleted after its ClusterQueue,
-    a priority class changed while its parent could not be written, and a job
-    that left a queue with variants for one that is stopped."""
-    for seed in (37, 61, 65, 383, 2056, 3132, 40027, 900223, 900277, 900307, 901010, 901583):
+    a priority class changed while its parent could not be written, a job
+    that left a queue with variants for one that is stopped, and a job whose
+    size changed after a variant had quota for it."""
+    for seed in (37, 61, 65, 383, 2056, 3132, 40027, 900223, 900277, 900307, 901010, 901583, 903185):
         report = play_variants(seed)
         assert not report.violations, report.text(SHOWN)

@@ -71,14 +71,17 @@ def with_counts(workload: Mapping[str, Any], counts: Mapping[str, int]) -> Objec
 
 
 def reserved_counts(workload: Mapping[str, Any]) -> dict[str, int]:
-    """Pods by pod set that quota is reserved for; reclaimable ones are not among them."""
+    """Pods by pod set that quota is reserved for; reclaimable ones are not among them.
+
+    An admission with reclaimable pods is for the others only, so these are subtracted from the size alone.
+    """
     admitted = conditions.admitted_counts(workload)
     given_back = {
         str(entry.get("name")): int(entry.get("count") or 0)
         for entry in get(workload, "status", "reclaimablePods") or ()
     }
     return {
-        name: max(0, min(count, admitted.get(name, count)) - given_back.get(name, 0))
+        name: max(0, min(count - given_back.get(name, 0), admitted.get(name, count)))
         for name, count in counts_of(get(workload, "spec", "podSets")).items()
     }
 

@@ -109,7 +109,10 @@ class ElasticJobs:
             # The templates of a job that runs have what its start added to them.
             pod_sets = get(slices.with_counts(old, counts), "spec", "podSets")
             workload = replaced(workload, ("spec", "podSets"), pod_sets)
-        taken = [one["metadata"]["name"] for one in self._cluster.workloads_of(job)]
+        known = self._cluster.workloads_of(job)
+        # One that is gone may still be named by the slice that replaced it.
+        named = [key for one in known for key in (key_of(one), slices.replaced_key(one)) if key is not None]
+        taken = [name for _, name in named]
         limit = self._cluster.configuration.workload_name_limit
         return slices.as_slice(workload, job, self._kind, old, limit, taken)
 

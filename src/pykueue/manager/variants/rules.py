@@ -43,6 +43,8 @@ _UNRESERVED = (
     "queueName",
     "maximumExecutionTimeSeconds",
 )
+#: Fields of the spec that an admission is for: what a variant that holds quota must share with its parent.
+_ADMITTED = ("podSets", "queueName")
 
 
 def becomes_parent(workload: Workload) -> bool:
@@ -131,6 +133,13 @@ def _membership(family: Family, plan: Plan) -> None:
                 plan.changes.append(_deactivation(variant, text))
         elif not conditions.is_active(family.parent) and _is_rejected(variant):
             plan.deleted.append(variant)  # it competes again when the parent does
+        elif conditions.has_quota(variant) and not _describes(variant, family.parent):
+            plan.deleted.append(variant)  # as the Workload of a job is that was edited before its start
+
+
+def _describes(variant: Workload, parent: Workload) -> bool:
+    """Whether the parent may have the admission of a variant: not where its job was edited since."""
+    return all(get(variant, "spec", name) == get(parent, "spec", name) for name in _ADMITTED)
 
 
 def _is_rejected(variant: Workload) -> bool:
@@ -401,6 +410,7 @@ def _admission(family: Family, admitted: Object) -> Change:
             conditions.has_quota(current)
             or not conditions.is_active(current)
             or conditions.is_finished(current)
+            or not _describes(admitted, current)
         ):
             return None
         return transitions.reserved(current, status["admission"], checks, family.waits, family.now)
