@@ -149,7 +149,8 @@ def test_package_and_its_dependencies_are_small() -> None:
 def test_server_without_the_manager_does_not_import_the_engine() -> None:
     program = (
         "import sys\nimport pykueue.cli.up\n"
-        "unwanted = ('pykueue.engine', 'pykueue.manager.manager', 'pykueue.simulate', 'pykueue.web')\n"
+        "unwanted = ('pykueue.engine', 'pykueue.manager.manager', 'pykueue.simulate', 'pykueue.questions',\n"
+        "    'pykueue.web.dashboard.server', 'pykueue.web.dashboard.state', 'jinja2', 'aiohttp.web')\n"
         "print([name for name in sys.modules if name.startswith(unwanted)])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -70,7 +70,7 @@ class Browser:
         self.world.allow_sign_in()
         self.driver.delete_all_cookies()
         self.driver.get("about:blank")
-        self.driver.get(self.world.dashboard.sign_in_link(self.world.url, token))
+        self.driver.get(self.world.dashboard.sessions.sign_in_link(self.world.url, token))
         self.wait(lambda: self.path == "/")
 
     @property

@@ -15,7 +15,7 @@ from pykueue.web.dashboard.server import local_path
 
 
 def test_a_link_signs_in_once_and_holds_no_token(world: World) -> None:
-    link = world.dashboard.sign_in_link(world.url, world.admin_token)
+    link = world.dashboard.sessions.sign_in_link(world.url, world.admin_token)
     path, _, code = link.removeprefix(world.url).partition("#")
     assert path == "/sign-in"
     assert world.admin_token not in link
@@ -31,7 +31,7 @@ def test_a_link_signs_in_once_and_holds_no_token(world: World) -> None:
 
 
 def test_a_link_is_too_old_after_a_minute(world: World) -> None:
-    link = world.dashboard.sign_in_link(world.url, world.admin_token)
+    link = world.dashboard.sessions.sign_in_link(world.url, world.admin_token)
     world.clock.shift += 61
     assert world.visitor().post("/sign-in", {"code": link.partition("#")[2]}).status == 401
 

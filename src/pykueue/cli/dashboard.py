@@ -16,6 +16,7 @@ import click
 from pykueue.api.kueue.names import MANAGER_NAMESPACE
 from pykueue.cli.options import kubeconfig_option
 from pykueue.cli.process import collect_less_often, log_to_stderr, run_event_loop, until_stopped
+from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.config import ConfigError, bearer_token, endpoint, load
 from pykueue.kube.errors import ApiError
@@ -122,20 +123,23 @@ def dashboard(
 
 async def _serve(kubeconfig: Path | None, manager_namespace: str, serving: object) -> None:
     """Serve until a signal. Raises OSError, ConfigError, ApiError."""
+    from pykueue.web.dashboard.security.sessions import Sessions
     from pykueue.web.dashboard.server import Dashboard, Serving
 
     assert isinstance(serving, Serving)
     transport = await load(kubeconfig, user_agent="pykueue-dashboard")
     server = await endpoint(kubeconfig)
     token = await bearer_token(transport)
+    clock = Clock()
+    sessions = Sessions(server.transport, clock)
     board = Dashboard(
-        Client(transport), server.transport, manager_namespace=manager_namespace, serving=serving
+        Client(transport), sessions, clock, manager_namespace=manager_namespace, serving=serving
     )
     try:
         url = await board.open()
         click.echo(f"pykueue dashboard is up at {url}. Ctrl-C stops it.")
         if token and serving.host in _LOOPBACK:
-            print_link(board.sign_in_link(url, token), url)
+            print_link(sessions.sign_in_link(url, token), url)
         elif serving.host in _LOOPBACK:
             click.echo(
                 "  The kubeconfig has no bearer token: sign in with one, such as `kubectl create token NAME`."

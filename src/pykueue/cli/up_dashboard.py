@@ -1,19 +1,33 @@
-"""The dashboard of `pykueue up`, in the process of the API server."""
+"""The dashboard of `pykueue up`, in the process of the API server.
+
+It is loaded when a browser first connects: a cluster whose dashboard is not opened starts sooner, and needs
+less memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
+import importlib
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import click
 
 from pykueue.cli.dashboard import PORT
+from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
-from pykueue.manager.configuration import Configuration
+from pykueue.web.dashboard.security.embedded_tokens import TokenTransport
+from pykueue.web.dashboard.security.sessions import Sessions
+
+if TYPE_CHECKING:
+    from pykueue.manager.configuration import Configuration
+
+HOST = "127.0.0.1"
 
 log = logging.getLogger(__name__)
 
@@ -29,34 +43,58 @@ async def serving(
     if port is None:
         yield "", ""
         return
-    # Imported here: a cluster without a dashboard starts sooner.
-    from pykueue.web.dashboard.embedded import embedded_dashboard
-    from pykueue.web.dashboard.server import Serving
-
-    dashboard = await embedded_dashboard(server, configuration, serving=Serving(port=port))
+    listener = _listener(port)
+    url = f"http://{HOST}:{listener.getsockname()[1]}"
+    clock = Clock()
+    sessions = Sessions(lambda each: TokenTransport(server, each), clock)
+    task = asyncio.create_task(_serve(server, configuration, clock, sessions, listener))
+    task.add_done_callback(_ended)
     try:
-        try:
-            url = await dashboard.open()
-        except OSError as error:
-            if port != PORT or error.errno != errno.EADDRINUSE:
-                reason = os.strerror(error.errno or 0).lower()
-                raise click.ClickException(
-                    f"--dashboard-port {port}: {reason}; choose another, or 0 for any free port"
-                ) from None
-            await dashboard.close()
-            dashboard = await embedded_dashboard(server, configuration, serving=Serving())
-            url = await dashboard.open()
-        following = asyncio.create_task(dashboard.run())
-        following.add_done_callback(_ended)
-        try:
-            yield url, dashboard.sign_in_link(url, token)
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        yield url, sessions.sign_in_link(url, token)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        listener.close()
+
+
+def _listener(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        if port == PORT and error.errno == errno.EADDRINUSE:
+            return socket.create_server((HOST, 0))
+        reason = os.strerror(error.errno or 0).lower()
+        raise click.ClickException(
+            f"--dashboard-port {port}: {reason}; choose another, or 0 for any free port"
+        ) from None
+
+
+async def _serve(
+    server: Server, configuration: Configuration, clock: Clock, sessions: Sessions, listener: socket.socket
+) -> None:
+    """Serve from the first connection on, until cancelled."""
+    listener.setblocking(False)
+    await _connection(listener)
+    # In a thread, as it takes long enough to delay the answers of the API server.
+    module = await asyncio.to_thread(importlib.import_module, "pykueue.web.dashboard.embedded")
+    dashboard = await module.embedded_dashboard(server, configuration, clock, sessions=sessions)
+    try:
+        await dashboard.open(listener)
+        await dashboard.run()
     finally:
         await dashboard.close()
 
 
+async def _connection(listener: socket.socket) -> None:
+    """Wait until a connection can be accepted."""
+    loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(listener, arrived.set)
+    try:
+        await arrived.wait()
+    finally:
+        loop.remove_reader(listener)
+
+
 def _ended(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        log.error("the dashboard no longer follows the cluster", exc_info=task.exception())
+        log.error("the dashboard ended", exc_info=task.exception())

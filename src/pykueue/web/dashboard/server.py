@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from .pages.objects import raw_object
 from .render import Renderer
 from .security.guard import HEADERS, Guard
 from .security.reviews import Need, TokenEndedError
-from .security.sessions import CODE_TIME, TOKEN_MAX, FullError, Session, Sessions, TransportOf
+from .security.sessions import CODE_TIME, TOKEN_MAX, FullError, Session, Sessions
 from .state.board import Board
 from .state.trends import Trends
 from .stream import Streams
@@ -71,7 +72,7 @@ class Serving:
 
 
 class Dashboard:
-    """One dashboard. `client` reads the cluster; `transport_of` gives the transport of a user by token.
+    """One dashboard. `client` reads the cluster; `sessions` are those of its users.
 
     `options` are those of the manager where they are known; else its configuration is read in
     `manager_namespace`. `pages` are shown beside those of `pages.builtin`.
@@ -80,7 +81,7 @@ class Dashboard:
     def __init__(
         self,
         client: Client,
-        transport_of: TransportOf,
+        sessions: Sessions,
         clock: Clock | None = None,
         *,
         manager_namespace: str = MANAGER_NAMESPACE,
@@ -92,7 +93,7 @@ class Dashboard:
         self._serving = serving or Serving()
         self.board = Board(client, self._clock, manager_namespace, options)
         self.trends = Trends()
-        self.sessions = Sessions(transport_of, self._clock)
+        self.sessions = sessions
         self.pages = (*PAGES, *pages)
         self._guard = Guard(self.sessions, self._clock, self._serving.names, self._serving.secure)
         self._streams = Streams(self.board, self.sessions, self._clock)
@@ -109,8 +110,11 @@ class Dashboard:
 
     # --- running ----------------------------------------------------------------------------------------
 
-    async def open(self) -> str:
-        """Begin to serve; the address. Raises OSError."""
+    async def open(self, listener: socket.socket | None = None) -> str:
+        """Begin to serve, on a socket that listens already or else on one of its own; the address.
+
+        Raises OSError.
+        """
         app = web.Application(middlewares=[self._answer], client_max_size=BODY_MAX)
         self._add_routes(app.router)
         self._runner = web.AppRunner(
@@ -118,7 +122,10 @@ class Dashboard:
         )
         await self._runner.setup()
         where = self._serving
-        await web.TCPSite(self._runner, where.host, where.port, ssl_context=where.tls).start()
+        if listener is not None:
+            await web.SockSite(self._runner, listener, ssl_context=where.tls).start()
+        else:
+            await web.TCPSite(self._runner, where.host, where.port, ssl_context=where.tls).start()
         port = self._runner.addresses[0][1]
         self._guard.port = port
         host = f"[{where.host}]" if ":" in where.host else where.host
@@ -137,10 +144,6 @@ class Dashboard:
         await self.sessions.close()
         if self._runner is not None:
             await self._runner.cleanup()
-
-    def sign_in_link(self, url: str, token: str) -> str:
-        """A link that signs in once, within CODE_TIME. The code is in the fragment, which is never sent."""
-        return f"{url}/sign-in#{self.sessions.code_for(token)}"
 
     def _add_routes(self, router: web.UrlDispatcher) -> None:
         for page in self.pages:

@@ -75,6 +75,10 @@ class Sessions:
         self._codes[_hash(code)] = (now + CODE_TIME, token)
         return code
 
+    def sign_in_link(self, url: str, token: str) -> str:
+        """A link that signs in once, within CODE_TIME. The code is in the fragment, which is never sent."""
+        return f"{url}/sign-in#{self.code_for(token)}"
+
     def token_of(self, code: str) -> str | None:
         """The token of a code that has not been used yet; None for any other. The code is used up."""
         until, token = self._codes.pop(_hash(code), (float("-inf"), ""))
