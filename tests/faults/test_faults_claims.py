@@ -20,8 +20,9 @@ def test_claims_survive_whatever_fails() -> None:
 
 def test_mended_runs() -> None:
     """Claims that can be counted again, a missing ClusterQueue and a missing template
-    at once, a claim that a user deleted, and a pending reason that was lost
-    while claims could be counted again."""
-    for seed in (1, 5, 9, 901937):
+    at once, a claim that a user deleted, a pending reason that was lost
+    while claims could be counted again, and a workload behind the head of its queue
+    whose template was created again."""
+    for seed in (1, 5, 9, 901937, 904396):
         report = play_claims(seed)
         assert not report.violations, report.text(SHOWN)
