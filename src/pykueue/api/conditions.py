@@ -144,3 +144,11 @@ def admitted_counts(workload: Workload) -> dict[str, int]:
             count = sizes.get(name, 0)
         counts[name] = 1 if count is None else int(count)
     return counts
+
+
+def reclaimable_counts(workload: Workload) -> dict[str, int]:
+    """Pods per pod set that will not run again, as its status says; pod sets not named there are left out."""
+    return {
+        str(entry.get("name")): int(entry.get("count") or 0)
+        for entry in get(workload, "status", "reclaimablePods") or ()
+    }

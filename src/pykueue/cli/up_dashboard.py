@@ -21,11 +21,11 @@ import click
 from pykueue.cli.dashboard import PORT
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
-from pykueue.web.dashboard.security.embedded_tokens import TokenTransport
-from pykueue.web.dashboard.security.sessions import Sessions
+from pykueue.web.dashboard.security.embedded_tokens import embedded_sessions
 
 if TYPE_CHECKING:
     from pykueue.manager.configuration import Configuration
+    from pykueue.web.dashboard.security.sessions import Sessions
 
 HOST = "127.0.0.1"
 
@@ -46,7 +46,7 @@ async def serving(
     listener = _listener(port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     clock = Clock()
-    sessions = Sessions(lambda each: TokenTransport(server, each), clock)
+    sessions = embedded_sessions(server, clock)
     task = asyncio.create_task(_serve(server, configuration, clock, sessions, listener))
     task.add_done_callback(_ended)
     try:

@@ -197,9 +197,7 @@ class State:
             return
         if info.scheduling_class is not None and info.scheduling_class.kept_out:
             self.undo_log.put(self.kept_out, info.key, info)
-            if info.reason:
-                self.record_undo(info)
-                info.reason = ""  # that of the last decision, which is over once the claims are counted again
+            self.undo_log.set(info, "reason", "")  # the last decision's does not hold any more
             return
         queue = self.queue(local.cluster_queue)
         if self.is_parent(info, queue):

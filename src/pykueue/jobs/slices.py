@@ -76,10 +76,7 @@ def reserved_counts(workload: Mapping[str, Any]) -> dict[str, int]:
     An admission with reclaimable pods is for the others only, so these are subtracted from the size alone.
     """
     admitted = conditions.admitted_counts(workload)
-    given_back = {
-        str(entry.get("name")): int(entry.get("count") or 0)
-        for entry in get(workload, "status", "reclaimablePods") or ()
-    }
+    given_back = conditions.reclaimable_counts(workload)
     return {
         name: max(0, min(count - given_back.get(name, 0), admitted.get(name, count)))
         for name, count in counts_of(get(workload, "spec", "podSets")).items()

@@ -111,8 +111,7 @@ class ElasticJobs:
             workload = replaced(workload, ("spec", "podSets"), pod_sets)
         known = self._cluster.workloads_of(job)
         # One that is gone may still be named by the slice that replaced it.
-        named = [key for one in known for key in (key_of(one), slices.replaced_key(one)) if key is not None]
-        taken = [name for _, name in named]
+        taken = [name for _, name in (*map(key_of, known), *filter(None, map(slices.replaced_key, known)))]
         limit = self._cluster.configuration.workload_name_limit
         return slices.as_slice(workload, job, self._kind, old, limit, taken)
 

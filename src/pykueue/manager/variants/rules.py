@@ -284,10 +284,7 @@ def _mirrors(parent: Workload, variant: Workload) -> bool:
 
 def _contents(family: Family, plan: Plan) -> None:
     """Variants say the same as their parent; the workload and the gates of its job may have changed."""
-    counts = {
-        str(pods.get("name")): int(pods.get("count") or 0)
-        for pods in get(family.parent, "status", "reclaimablePods") or ()
-    }
+    counts = conditions.reclaimable_counts(family.parent)
     for variant in family.members:
         # First, as with too many reclaimable pods it would reserve too little quota.
         reclaim = partial(transitions.with_reclaimable, counts=counts)

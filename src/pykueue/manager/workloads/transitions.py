@@ -426,7 +426,7 @@ def pods_ready(workload: Workload, ready: bool, now: float) -> Object:
 
 def with_reclaimable(workload: Workload, counts: Mapping[str, int]) -> Object:
     """With the pods that will not run again, as the job says, whatever the status said before."""
-    known = _reclaimable(workload)
+    known = conditions.reclaimable_counts(workload)
     sizes = {str(p.get("name")): int(p.get("count", 1)) for p in get(workload, "spec", "podSets") or ()}
     wanted = {name: min(count, sizes[name]) for name, count in counts.items() if name in sizes}
     if wanted == known:
@@ -437,19 +437,12 @@ def with_reclaimable(workload: Workload, counts: Mapping[str, int]) -> Object:
 
 def reclaimable_at_most(workload: Workload, counts: Mapping[str, int]) -> Object:
     """With no more reclaimable pods than `counts` per pod set."""
-    known = _reclaimable(workload)
+    known = conditions.reclaimable_counts(workload)
     wanted = {name: min(count, counts.get(name, 0)) for name, count in known.items()}
     if wanted == known:
         return dict(workload)
     entries = [{"name": name, "count": count} for name, count in wanted.items() if count]
     return replaced(workload, ("status", "reclaimablePods"), entries or None)
-
-
-def _reclaimable(workload: Workload) -> dict[str, int]:
-    return {
-        str(entry.get("name")): int(entry.get("count") or 0)
-        for entry in get(workload, "status", "reclaimablePods") or ()
-    }
 
 
 def with_checks(workload: Workload, required: set[str], now: float) -> Object:

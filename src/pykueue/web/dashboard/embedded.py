@@ -10,16 +10,15 @@ from pykueue.manager.configuration import Configuration
 from pykueue.manager.install.dashboard import EMBEDDED_USER, embedded_role
 from pykueue.manager.scheduler.engine_options import engine_options
 
-from .security.embedded_tokens import TokenTransport
+from .security.embedded_tokens import embedded_sessions
 from .security.sessions import Sessions
-from .server import Dashboard, Serving
+from .server import Dashboard
 
 
 async def embedded_dashboard(
     server: Server,
     configuration: Configuration,
     clock: Clock | None = None,
-    serving: Serving | None = None,
     sessions: Sessions | None = None,
 ) -> Dashboard:
     """A dashboard of the server, with its own rights in the cluster. Users have the tokens of the server."""
@@ -30,8 +29,7 @@ async def embedded_dashboard(
     client = Client(server.transport(EMBEDDED_USER, ()), clock=clock)
     return Dashboard(
         client,
-        sessions or Sessions(lambda token: TokenTransport(server, token), clock),
+        sessions or embedded_sessions(server, clock),
         clock,
         options=engine_options(configuration),
-        serving=serving,
     )

@@ -111,10 +111,7 @@ class Dashboard:
     # --- running ----------------------------------------------------------------------------------------
 
     async def open(self, listener: socket.socket | None = None) -> str:
-        """Begin to serve, on a socket that listens already or else on one of its own; the address.
-
-        Raises OSError.
-        """
+        """Start to serve on a listening socket, or on a new one; returns the address. Raises OSError."""
         app = web.Application(middlewares=[self._answer], client_max_size=BODY_MAX)
         self._add_routes(app.router)
         self._runner = web.AppRunner(

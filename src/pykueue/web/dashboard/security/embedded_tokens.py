@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
 from pykueue.kube.transport import Request, WatchEvent
+
+from .sessions import Sessions
+
+
+def embedded_sessions(server: Server, clock: Clock) -> Sessions:
+    """Sessions of users who have the tokens of the server."""
+    return Sessions(lambda token: TokenTransport(server, token), clock)
 
 
 class TokenTransport:
