@@ -49,12 +49,13 @@ async def serving(
     sessions = embedded_sessions(server, clock)
     task = asyncio.create_task(_serve(server, configuration, clock, sessions, listener))
     task.add_done_callback(_ended)
+    # Also where it fails before it accepts: browsers are refused then, and do not wait.
+    task.add_done_callback(lambda _: listener.close())
     try:
         yield url, sessions.sign_in_link(url, token)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        listener.close()
 
 
 def _listener(port: int) -> socket.socket:
