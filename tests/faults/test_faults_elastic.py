@@ -21,7 +21,8 @@ def test_slices_survive_whatever_fails() -> None:
 def test_mended_runs() -> None:
     """A job that changed after the creation of its Workload was not answered, one
     admitted again with pods that will not run again, and a slice of the size
-    of one that was deleted."""
-    for seed in (901397, 902770, 902835):
+    of one that was deleted; a slice whose pods ended while the manager did not run,
+    and one deleted before the slice that it replaces had ended."""
+    for seed in (901397, 902770, 902835, 905154, 906271):
         report = play_elastic(seed)
         assert not report.violations, report.text(SHOWN)

@@ -121,7 +121,9 @@ class Causes:
         started = self._started.get(after["metadata"]["uid"])
         if started is None or started != _without_switch(before):
             return ""
-        if any(map(is_to_run, self._stored.workloads_of(after))):
+        workloads = list(self._stored.workloads_of(after))
+        taken_over = {replaced_key(one) for one in workloads if conditions.has_quota(one)}
+        if any(is_to_run(one) and key_of(one) not in taken_over for one in workloads):
             return "was stopped although its workload is admitted"
         return ""
 

@@ -22,6 +22,7 @@ from pykueue.jobs.slices import (
     OUT_OF_SYNC,
     REPLACED,
     claimable,
+    counts_of,
     is_elastic,
     replaced_key,
     reserved_counts,
@@ -134,8 +135,13 @@ class ElasticInvariants(Invariants):
         self._covered(self.job_of(after or before or {}))
 
     def _taken_over(self, workload: Object) -> None:
-        """The replacement has at least the quota of the slice."""
-        sizes = reserved_counts(workload)
+        """The replacement has at least the quota of the slice, without pods that will not run again."""
+        given_back = self.reclaimable(workload) or {}
+        sizes = {
+            name: min(reserved, count - given_back.get(name, 0))
+            for name, count in counts_of(get(workload, "spec", "podSets")).items()
+            for reserved in (reserved_counts(workload)[name],)
+        }
         if holds_quota(workload) and not any(
             holds_quota(other)
             and replaced_key(other) == key_of(workload)
