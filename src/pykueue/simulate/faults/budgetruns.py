@@ -112,7 +112,7 @@ class BudgetInvariants(Invariants):
 
 def _rate(workload: Mapping[str, Any]) -> int:
     """Nanos of CPUs that count, by the pods that need quota."""
-    done = {each["name"]: each["count"] for each in get(workload, "status", "reclaimablePods") or ()}
+    done = conditions.reclaimable_counts(workload)
     sizes = {each["name"]: each.get("count", 1) for each in get(workload, "spec", "podSets") or ()}
     rate = 0
     for given in get(workload, "status", "admission", "podSetAssignments") or ():

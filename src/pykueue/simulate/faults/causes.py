@@ -17,9 +17,11 @@ from pykueue.api.variants import has_variants, parent_reference
 from pykueue.clock import Clock
 from pykueue.jobs.slices import replaced_key
 from pykueue.manager.configuration import Configuration
+from pykueue.manager.indexes import job_uid
 
 from .jobkinds import suspend_field, suspended
 from .quiet import is_to_run
+from .quota import taken_over
 from .stored import Stored
 
 #: Seconds for which a cause counts after it has ended: caches are late while watches stall (8 s for each
@@ -122,8 +124,8 @@ class Causes:
         if started is None or started != _without_switch(before):
             return ""
         workloads = list(self._stored.workloads_of(after))
-        taken_over = {replaced_key(one) for one in workloads if conditions.has_quota(one)}
-        if any(is_to_run(one) and key_of(one) not in taken_over for one in workloads):
+        former = taken_over(workloads)
+        if any(is_to_run(one) and (job_uid(one), key_of(one)) not in former for one in workloads):
             return "was stopped although its workload is admitted"
         return ""
 

@@ -33,7 +33,7 @@ from pykueue.manager.indexes import job_uid
 from .invariants import Invariants
 from .jobkinds import QUEUED, ended, is_part, requests, written_templates
 from .kindmanifests import manifest
-from .quota import holds_quota
+from .quota import holds_quota, taken_over
 from .run import Report, Run, play_run
 from .scenario import Scenario, job, job_labels, scenario
 from .trace import Trace
@@ -103,8 +103,8 @@ class ElasticInvariants(Invariants):
         found = super().objects(resource)
         if resource is not WORKLOADS:
             return found
-        taken_over = {(job_uid(one), replaced_key(one)) for one in found if holds_quota(one)}
-        return [one for one in found if not _is_over(one) and (job_uid(one), key_of(one)) not in taken_over]
+        former = taken_over(found)
+        return [one for one in found if not _is_over(one) and (job_uid(one), key_of(one)) not in former]
 
     def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
         own = super().reclaimable(workload)
@@ -137,10 +137,10 @@ class ElasticInvariants(Invariants):
     def _taken_over(self, workload: Object) -> None:
         """The replacement has at least the quota of the slice, without pods that will not run again."""
         given_back = self.reclaimable(workload) or {}
+        counts = counts_of(get(workload, "spec", "podSets"))
         sizes = {
-            name: min(reserved, count - given_back.get(name, 0))
-            for name, count in counts_of(get(workload, "spec", "podSets")).items()
-            for reserved in (reserved_counts(workload)[name],)
+            name: min(reserved, counts[name] - given_back.get(name, 0))
+            for name, reserved in reserved_counts(workload).items()
         }
         if holds_quota(workload) and not any(
             holds_quota(other)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykueue.api import conditions, hybrid, quantity
-from pykueue.api.objects import Object, get
+from pykueue.api.objects import Key, Object, get
+from pykueue.jobs.slices import replaced_key
+from pykueue.manager.indexes import job_uid
 
 #: Flavor and resource.
 Pair = tuple[str, str]
@@ -30,12 +32,16 @@ def holds_quota(workload: Mapping[str, Any]) -> bool:
     return conditions.has_quota(workload) and not conditions.is_finished(workload)
 
 
+def taken_over(workloads: Iterable[Object]) -> set[tuple[str, Key | None]]:
+    """UID of the job and key of every slice whose quota another slice of that job holds."""
+    return {(job_uid(one), replaced_key(one)) for one in workloads if holds_quota(one)}
+
+
 def usage(workload: Mapping[str, Any]) -> dict[Pair, int]:
     """What a Workload with a reservation uses, in thousandths."""
     counts = {str(p.get("name")): int(p.get("count", 1)) for p in get(workload, "spec", "podSets") or ()}
-    for entry in get(workload, "status", "reclaimablePods") or ():
-        name = str(entry.get("name"))
-        counts[name] = counts[name] - min(counts[name], int(entry.get("count") or 0))
+    for name, count in conditions.reclaimable_counts(workload).items():
+        counts[name] -= min(counts[name], count)
     found: dict[Pair, int] = {}
     for assigned in get(workload, "status", "admission", "podSetAssignments") or ():
         name = str(assigned.get("name"))
