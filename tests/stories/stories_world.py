@@ -187,6 +187,14 @@ async def story_cluster(
     cluster = Cluster(clock=clock, rng=random.Random(seed), configuration=settings, pools=pools)
     await cluster.start()
     running = asyncio.create_task(cluster.run())
+    story = asyncio.current_task()
+    assert story is not None
+
+    def end_story(_: object) -> None:
+        story.cancel()
+
+    # A story whose cluster has failed would go on with objects that never change again.
+    running.add_done_callback(end_story)
     await cluster.synced()
     transport = cluster.transport("story")
     client = Client(transport, clock=clock)
@@ -199,8 +207,12 @@ async def story_cluster(
                 [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}]
             )
         yield Story(clock, cluster, client, submitter, history, namespace)
-        assert not running.done(), running.result()
+    except asyncio.CancelledError:
+        if running.done():
+            running.result()
+        raise
     finally:
+        running.remove_done_callback(end_story)
         for task in (following, running):
             task.cancel()
         await asyncio.gather(following, running, return_exceptions=True)

@@ -9,6 +9,7 @@ import os
 from random import Random
 from typing import Any, Final
 
+import pytest
 from stories_world import Story, condition, holds, job, play
 from topology_stories import RACK, annotated, hosts, queues
 
@@ -67,6 +68,7 @@ class Waiting:
         self._since = waiting
 
 
+@pytest.mark.timeout(300 + JOBS)
 def test_no_pod_of_an_admitted_job_waits_for_room_on_a_node_that_works() -> None:
     async def story(s: Story) -> None:
         random, waiting = Random(1), Waiting(s)

@@ -20,6 +20,7 @@ import yaml
 
 #: Levels a document may be nested: what JSON bodies may have too.
 MAX_DEPTH: Final = 240
+_TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
 #: Values read between two pauses of `read_in_steps`.
 STEP: Final = 1000
 #: `%TAG` directives a text may have: the parser compares each with all before it.
@@ -116,6 +117,9 @@ def read_in_steps(
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "malformed"
+        if "maximum nesting depth" in problem:
+            # The parser reads ahead: some versions reach a limit of their own before the events are seen here.
+            problem = _TOO_DEEP
         raise YamlSyntaxError(problem, at.line + 1 if at else 0, at.column + 1 if at else 0) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise YamlSyntaxError(str(error).replace("\n", ":")) from None
@@ -199,7 +203,7 @@ class _Reader:
         if self._stack and type(self._stack[-1].into) is dict and self._stack[-1].key is None:
             raise _error("a key must be text", mark)
         if len(self._stack) >= MAX_DEPTH:
-            raise _error(f"nested deeper than {MAX_DEPTH} levels", mark)
+            raise _error(_TOO_DEEP, mark)
         if event.anchor is not None:
             self._anchors[event.anchor] = _UNFINISHED
         self._stack.append(_Frame(into, event.anchor, mark, self._values))
@@ -233,7 +237,7 @@ class _Reader:
             self._take_key(frame, found.text, False, mark)
             return
         if len(self._stack) + found.height > MAX_DEPTH:
-            raise _error(f"nested deeper than {MAX_DEPTH} levels", mark)
+            raise _error(_TOO_DEEP, mark)
         self._aliased += found.values
         self._count(found.values, mark)
         if (
