@@ -118,7 +118,7 @@ def read_in_steps(
         at = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "malformed"
         if "maximum nesting depth" in problem:
-            # The parser reads ahead: some versions reach a limit of their own before the events are seen here.
+            # The parser reads ahead: some versions reach their own limit before the events get here.
             problem = _TOO_DEEP
         raise YamlSyntaxError(problem, at.line + 1 if at else 0, at.column + 1 if at else 0) from None
     except (yaml.YAMLError, UnicodeError) as error:
