@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from engine_world import World
 
+from pykueue.api.kueue import V1BETA2
+from pykueue.cli.why_text import lines
 from pykueue.engine import Options
 from pykueue.questions import Change, Rights, Why, why
 
@@ -158,6 +160,45 @@ def test_number_of_pods_is_the_largest_that_fits() -> None:
     (change,) = changes(ask(world, "w"), "PodCount")
     assert edits(change) == [("w", "count", "5", "3")]
     assert change.text == "run 3 pods of pod set main in place of 5"
+
+
+def test_what_keeps_it_pending_besides_quota_is_named_where_no_change_admits_it() -> None:
+    world = World()
+    topology = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
+    world.apply({"apiVersion": V1BETA2, "kind": "Topology", "metadata": {"name": "hosts"}, "spec": topology})
+    labels = {"pool": "gpu"}
+    flavor = {"nodeLabels": labels, "topologyName": "hosts"}
+    world.apply({"apiVersion": V1BETA2, "kind": "ResourceFlavor", "metadata": {"name": "f"}, "spec": flavor})
+    world.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "n1", "labels": labels | {"kubernetes.io/hostname": "n1"}},
+            "status": {
+                "allocatable": {"cpu": "8", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+    )
+    world.queue("q", {"f": {"cpu": 4}})
+    world.workload("w", "q", 6, count=1)
+    world.workload("large", "q", 20, count=1)
+    world.stable()
+    fits = ask(world, "w").head
+    assert fits is not None
+    assert [each.kind for each in fits.changes] == ["Quota"]
+    assert fits.beyond_quota == ""
+    answer = ask(world, "large")
+    assert answer.head is not None
+    assert answer.head.changes == []
+    assert "maximum capacity (4)" in answer.message
+    assert answer.head.beyond_quota == (
+        'topology "hosts" of flavor f: the nodes hold none of 1 pods; '
+        'of 1 domains of level kubernetes.io/hostname excluded: resource "cpu": 1'
+    )
+    assert f"  with enough quota it would still be pending: {answer.head.beyond_quota}" in "\n".join(
+        lines(answer)
+    )
 
 
 def test_other_queue_of_the_namespace_that_admits_it_is_named() -> None:

@@ -88,6 +88,8 @@ def _prospect(title: str, prospect: Prospect) -> Iterator[str]:
         return
     if not prospect.changes:
         yield f"{title}: it would not be admitted, and no single change was found that admits it"
+        if prospect.beyond_quota:
+            yield f"  with enough quota it would still be pending: {prospect.beyond_quota}"
     else:
         yield f"{title}: it would not be admitted. Any one of these changes admits it:"
     yield from (f"  - {_change(change)}" for change in prospect.changes)

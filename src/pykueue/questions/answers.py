@@ -155,6 +155,9 @@ class Prospect(Answer, kw_only=True):
     message: str = ""
     changes: list[Change] = []
     """The smallest change of each kind that admits it."""
+    beyond_quota: str = ""
+    """Without changes: why it would still be pending if its ClusterQueue had all the quota that it requests.
+    Empty where more quota was not tried, or the message would be the present one."""
     undecided: list[str] = []
     """Changes that admit it as the head, and for which no answer was found within the trials allowed."""
 

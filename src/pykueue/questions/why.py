@@ -218,7 +218,22 @@ class _Inquiry:
                 continue
             if amounts is not None:
                 solved.append((candidate, amounts))
+        if not prospect.changes and not prospect.undecided:
+            prospect.beyond_quota = self._beyond_quota(prospect, attempt, found)
         return solved
+
+    def _beyond_quota(self, prospect: Prospect, attempt: Try, found: Sequence[Guess]) -> str:
+        """Why it is pending besides quota: the reason with the largest raise of nominalQuota."""
+        for candidate, _ in found:
+            if candidate.kind == "Quota":
+                change = (*self.base, *candidate.make(candidate.ceiling))
+                try:
+                    message = _message(attempt(mutations.events(self.engine, change)).explanation)
+                except TrialsExhausted:
+                    return ""
+                if message and message != prospect.message:
+                    return message
+        return ""
 
     def _solve(
         self, prospect: Prospect, attempt: Try, candidate: Candidate, guess: Amounts | None
