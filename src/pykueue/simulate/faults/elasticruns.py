@@ -169,8 +169,7 @@ class ElasticInvariants(Invariants):
             return
         scheduled = sum(
             not has_gate(pod, ELASTIC_JOB_GATE) and not is_terminal(pod) and not is_deleting(pod)
-            for pod in self.objects(PODS)
-            if any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self.owners(pod))
+            for pod in self.owned(PODS, job)
         )
         reserved = max(
             (

@@ -59,6 +59,19 @@ class Stored:
                 yield job
                 yield from self.owners(job)
 
+    def owned(self, resource: Resource, job: Mapping[str, Any]) -> Iterable[Object]:
+        """The objects of a resource that belong to a job, be it through other jobs.
+
+        Called after every write of a pod: those with the same owners are asked about once.
+        """
+        uid, known = job["metadata"]["uid"], dict[tuple[str, ...], bool]()
+        for obj in self.objects(resource):
+            uids = tuple(one["uid"] for one in get(obj, "metadata", "ownerReferences") or ())
+            if uids not in known:
+                known[uids] = any(owner["metadata"]["uid"] == uid for owner in self.owners(obj))
+            if known[uids]:
+                yield obj
+
     def workloads_of(self, job: Mapping[str, Any]) -> Iterable[Object]:
         """The Workloads that a job controls."""
         for workload in self.objects(WORKLOADS):

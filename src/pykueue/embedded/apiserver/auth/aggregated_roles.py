@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Key, Object
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.embedded.store.records import Record
@@ -30,23 +30,29 @@ class AggregatedRoles:
     def load(self) -> None:
         """Bring stored roles up to date whose rules were lost or never written."""
         for record in self._roles.records():
-            self._on_stored(record, None)
+            self._write(record.key)
 
     def _on_stored(self, new: Record | None, old: Record | None) -> None:
         # Aggregates may select aggregates: writing one brings us back here for those that select it.
         touched = [one.peek() for one in (new, old) if one is not None]
         for record in self._roles.records():
-            role = record.peek()
-            selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
-            if not selectors:
-                continue
-            same = any(one["metadata"]["name"] == role["metadata"]["name"] for one in touched)
-            if not same and not any(_selected(selectors, one) for one in touched):
-                continue
-            rules = self._rules(role, selectors)
-            if rules != (role.get("rules") or []) and self._roles.get(record.key) is not None:
-                changed = {**role, "metadata": dict(role["metadata"]), "rules": rules}
-                self._core.store.put(self._roles, record.key, changed)
+            selectors, name = _selectors(record.peek()), record.key[1]
+            if selectors and any(
+                one["metadata"]["name"] == name or _selected(selectors, one) for one in touched
+            ):
+                self._write(record.key)
+
+    def _write(self, key: Key) -> None:
+        """Give a role with an aggregationRule the rules that it should have."""
+        record = self._roles.get(key)
+        role = {} if record is None else record.peek()
+        selectors = _selectors(role)
+        if not selectors:
+            return
+        rules = self._rules(role, selectors)
+        if rules != (role.get("rules") or []):
+            changed = {**role, "metadata": dict(role["metadata"]), "rules": rules}
+            self._core.store.put(self._roles, key, changed)
 
     def _rules(self, role: Object, selectors: Any) -> list[Object]:
         rules: list[Object] = []
@@ -55,6 +61,10 @@ class AggregatedRoles:
             if other["metadata"]["name"] != role["metadata"]["name"] and _selected(selectors, other):
                 rules += [rule for rule in other.get("rules") or () if rule not in rules]
         return rules
+
+
+def _selectors(role: Object) -> Any:
+    return (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
 
 
 def _selected(selectors: Any, role: Object) -> bool:

@@ -64,6 +64,6 @@ def completed(stored: Object, published: Object) -> Object | None:
         return {**stored, "subjects": [*subjects, *missing]} if missing else None
     if "aggregationRule" in published:
         return None
-    rules = stored.get("rules") or []
-    lacking = uncovered(rules, published.get("rules") or ())
+    rules, wanted = stored.get("rules") or [], published.get("rules") or []
+    lacking = uncovered(rules, wanted) if rules != wanted else []
     return {**stored, "rules": [*rules, *lacking]} if lacking else None
