@@ -17,7 +17,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "use" / "feature-gates.md"
-ROW = re.compile(r"\| (\w+) \| (?:on|off) \| .* \| (.*) \|")
+#: A gate with an effect, and what shows it.
+#: A gate with an effect, and what shows it.
+ROW = re.compile(r"\| (\w+) \| (?:on|off) \| (?!None: ).* \| (.*) \|")
 TEST = re.compile(r"`([\w/]+\.py::\w+)`")
 RECORDED = (
     "conformance/test_gates_recorded.py::test_recorded_scenario_has_another_result_if_the_gate_is_flipped"
@@ -95,7 +97,7 @@ def main(arguments: list[str]) -> int:
         return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", f"tests/{node}"], [OfGate(gate)]))
     shown = tests()
     if without := [gate for gate in arguments if gate not in shown]:
-        print(f"{', '.join(without)}: no such gate, or no effect: docs/use/feature-gates.md names no test")
+        print(f"{', '.join(without)}: no such gate, or none with an effect, in docs/use/feature-gates.md")
         return 2
     faults = 0
     for gate in arguments or shown:
