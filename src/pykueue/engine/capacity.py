@@ -212,6 +212,16 @@ def taken(reservations: Reservations) -> bool:
     return any(shared.available(reservation) is False for shared, reservation in reservations)
 
 
+def still_fits(demands: Demands, reservations: Reservations) -> bool:
+    """Whether what was to be reserved for the demands is free, and the demands fit that only count."""
+    free = {shared.name: shared.available(reservation) for shared, reservation in reservations}
+    for shared, demand in demands:
+        available = free.get(shared.name)
+        if not (shared.fits(demand) if available is None else available):
+            return False
+    return True
+
+
 def kept(demands: Demands) -> Reservations:
     """What is kept from others for demands that do not fit now."""
     found = [(shared, shared.keep(demand)) for shared, demand in demands]

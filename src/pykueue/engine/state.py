@@ -351,9 +351,7 @@ class State:
 
     def queues_with(self, flavors: Collection[str]) -> list[ClusterQueue]:
         """The ClusterQueues that have any of the flavors."""
-        return [
-            queue for queue in self.queues.values() if any(flavor in flavors for flavor in queue.all_flavors)
-        ]
+        return [queue for queue in self.queues.values() if not queue.all_flavors.isdisjoint(flavors)]
 
     def set_shared_requests(self, info: WorkloadInfo) -> None:
         """Read from a workload's object what it requests of shared capacities."""

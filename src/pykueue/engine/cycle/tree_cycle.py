@@ -439,7 +439,7 @@ class TreeCycle:
         if fits and freed and entry.found.assignment.mode == FIT:
             tentative.lift_planned()
             fits = quota.fits(wanted)
-            room = not capacity.taken(entry.placed) and capacity.fits(demands)
+            room = capacity.still_fits(demands, entry.placed)
             tentative.count_planned()
             # Beside the targets as well as beside what is planned.
             fits = fits and (room or self._place(entry))
@@ -450,8 +450,9 @@ class TreeCycle:
 
         Returns whether either is possible now.
         """
-        if entry.placed and not capacity.taken(entry.placed) and capacity.fits(entry.found.demands):
+        demands = entry.found.demands
+        if entry.placed and capacity.still_fits(demands, entry.placed):
             return True
-        placed = capacity.place(entry.found.demands)
+        placed = capacity.place(demands)
         entry.placed = placed or ()
         return placed is not None

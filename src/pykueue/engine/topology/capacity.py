@@ -6,8 +6,9 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 6, 7, 9.1 and 1
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
 
 from pykueue.api import kueue
 from pykueue.api.core import Node, Pod
@@ -16,6 +17,7 @@ from pykueue.api.topologies import HOSTNAME
 from pykueue.engine.capacity import AssignedPodSet, ImpossibleReason, SharedCapacity
 from pykueue.engine.flavors.host_ports import host_port_amounts
 from pykueue.engine.flavors.requests import PodSetClass, pod_requests
+from pykueue.engine.topology.assumed import Use, assume, change, drop_assumed, used_by
 from pykueue.engine.topology.balanced import place_unit
 from pykueue.engine.topology.counts import CountSpec, amounts_of, counts_of
 from pykueue.engine.topology.demands import (
@@ -47,14 +49,17 @@ _ANNOTATIONS = (
 )
 
 
-#: What pods use of a leaf: (the usage of the leaf, amounts of one pod, pods).
-_Use = tuple[LeafUsage, Amounts, int]
+#: Demands that are kept per request.
+_DEMANDS_MAX: Final = 64
 
 
-class NodeRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
     """What the workloads of a scheduling class request of nodes."""
 
     pod_sets: tuple[PodSetNeeds, ...]
+    demands: dict[tuple[Hashable, ...], NodeDemand | None] = field(default_factory=dict, compare=False)
+    """What it came to, by the flavors and counts: workloads with equal demands are placed once."""
 
 
 class NodeCapacity(SharedCapacity):
@@ -82,6 +87,8 @@ class NodeCapacity(SharedCapacity):
         #: Grows with every change of what is free, and with every change of the nodes.
         self._version = 0
         self._nodes_version = 0
+        #: Grows with every change of the flavors that have a topology.
+        self._trees_version = 0
 
     @property
     def flavors(self) -> Collection[str]:
@@ -207,6 +214,7 @@ class NodeCapacity(SharedCapacity):
                 new.put(facts, self._used.get(node, {}), self._usages)
             self.trees[name] = new
             self.trees = dict(sorted(self.trees.items()))
+        self._trees_version += 1
         self._nodes_changed()
         return old is not None or new is not None
 
@@ -230,30 +238,35 @@ class NodeCapacity(SharedCapacity):
         )
 
     def demand(self, request: NodeRequest, pod_sets: Sequence[AssignedPodSet]) -> NodeDemand | None:
-        return demand_of(request.pod_sets, pod_sets, self.trees)
+        key = (
+            self._trees_version,
+            *[(each.pods, *each.flavors.values(), each.implied, each.delayed) for each in pod_sets],
+        )
+        known = request.demands
+        if key not in known:
+            if len(known) >= _DEMANDS_MAX:
+                known.clear()
+            known[key] = demand_of(request.pod_sets, pod_sets, self.trees)
+        return known[key]
 
     def continuing(self, demand: NodeDemand, held: NodeReservation) -> NodeDemand:
-        if self.rules.elastic:
-            demand.held = held
-            demand.problem = demand.problem or problem_of(demand.units)
-        return demand
+        if not self.rules.elastic:
+            return demand
+        problem = demand.problem or problem_of(demand.units)
+        return NodeDemand(demand.units, problem, demand.delayed, held)
 
     def fits(self, demand: NodeDemand) -> bool:
         return not isinstance(self._result(demand), Failure | str)
 
     def could_fit(self, demand: NodeDemand) -> bool:
-        if demand.impossible_at != self._nodes_version:
-            found = self._place(demand, empty=True)
-            demand.impossible = found if isinstance(found, str) else ""
-            demand.impossible_at = self._nodes_version
-        return not demand.impossible
+        return not isinstance(self._result_if_empty(demand), str)
 
     def why_impossible(self, demand: NodeDemand) -> ImpossibleReason:
         return "NoMatchingFlavor" if demand.problem else self.impossible
 
     def keep(self, demand: NodeDemand) -> NodeReservation | None:
-        found = self._place(demand, empty=True)
-        return None if isinstance(found, Failure | str) else found
+        found = self._result_if_empty(demand)
+        return None if isinstance(found, str) else found
 
     def place(self, demand: NodeDemand) -> NodeReservation | None:
         found = self._result(demand)
@@ -263,7 +276,10 @@ class NodeCapacity(SharedCapacity):
         found = self._result(demand)
         if isinstance(found, Failure):
             return failure_text(found)
-        return found if isinstance(found, str) else demand.impossible
+        if isinstance(found, str):
+            return found
+        impossible = self._result_if_empty(demand)
+        return impossible if isinstance(impossible, str) else ""
 
     def frees(self, reservation: NodeReservation, demand: NodeDemand) -> bool:
         flavors = {unit.flavor for unit in demand.units}
@@ -279,11 +295,19 @@ class NodeCapacity(SharedCapacity):
         found: NodeReservation | Failure | str = demand.cached
         return found
 
+    def _result_if_empty(self, demand: NodeDemand) -> NodeReservation | str:
+        """The placement if no workload used anything, or why there is none."""
+        if demand.cached_if_empty_at != self._nodes_version:
+            demand.cached_if_empty = self._place(demand, empty=True)
+            demand.cached_if_empty_at = self._nodes_version
+        found: NodeReservation | str = demand.cached_if_empty
+        return found
+
     def _place(self, demand: NodeDemand, empty: bool) -> NodeReservation | Failure | str:
         """Place the units one after another, each beside those before; leaves the usage as it was."""
         if demand.problem:
             return demand.problem
-        assumed: list[_Use] = []
+        assumed: list[Use] = []
         found: list[PlacedPodSet] = []
         failure: Failure | str = ""
         for unit in demand.units:
@@ -298,11 +322,11 @@ class NodeCapacity(SharedCapacity):
             found += more
         if isinstance(failure, Failure) and (empty or assumed):
             failure = failure_text(failure)
-        _drop_assumed(assumed)
+        drop_assumed(assumed)
         return failure or (*found, *demand.delayed)
 
     def _place_beside(
-        self, tree: FlavorTree, unit: Unit, demand: NodeDemand, empty: bool, assumed: list[_Use]
+        self, tree: FlavorTree, unit: Unit, demand: NodeDemand, empty: bool, assumed: list[Use]
     ) -> list[PlacedPodSet] | Failure | str:
         """Place a unit beside what is assumed, and assume what it uses."""
         kept = continued(unit, demand.held, tree) if demand.held else None
@@ -318,7 +342,7 @@ class NodeCapacity(SharedCapacity):
             return placed
         found = placed_pod_sets(tree, unit, placed)
         if unit.workers is not demand.units[-1].workers:
-            _assume(_used_by(unit, placed), assumed)
+            assume(used_by(unit, placed), assumed)
         if kept is not None:
             found = [merged(kept.workers, found[0], tree), *([leader] if leader is not None else [])]
         return found
@@ -329,7 +353,7 @@ class NodeCapacity(SharedCapacity):
         held: NodeReservation,
         kept: Continued | None,
         empty: bool,
-        assumed: list[_Use],
+        assumed: list[Use],
     ) -> None:
         """Count what a unit keeps of the slice it replaces, and no more; that slice is counted already."""
         names = {unit.workers.name, unit.leader.name if unit.leader is not None else ""}
@@ -339,7 +363,7 @@ class NodeCapacity(SharedCapacity):
             for values, pods in placed.domains:
                 usage = self._usages.get(self._usage_key(placed, values))
                 if usage is not None:
-                    _assume([(usage, placed.amounts, sign * pods)], assumed)
+                    assume([(usage, placed.amounts, sign * pods)], assumed)
 
     def _place_unit(
         self, tree: FlavorTree, unit: Unit, empty: bool, loss: Loss | None = None
@@ -418,7 +442,7 @@ class NodeCapacity(SharedCapacity):
         """
         by_name = {each.name: each for each in request.pod_sets}
         result = {each.name: each for each in old}
-        assumed: list[_Use] = []
+        assumed: list[Use] = []
         failure: Failure | str = ""
         for members in lost_together(old, by_name, host):
             placed = members[0]
@@ -443,10 +467,10 @@ class NodeCapacity(SharedCapacity):
             for more in placed_pod_sets(tree, unit, new):
                 left = loss.pod_set if more.name == placed.name else more._replace(domains=())
                 result[more.name] = merged(left, more, tree)
-            _assume(_used_by(unit, new), assumed)
+            assume(used_by(unit, new), assumed)
         if isinstance(failure, Failure):
             failure = failure_text(failure)
-        _drop_assumed(assumed)
+        drop_assumed(assumed)
         return failure or tuple(result.values())
 
     def _place_lost(
@@ -476,7 +500,7 @@ class NodeCapacity(SharedCapacity):
                 usage = usages.get(key)
                 if usage is None:
                     usage = usages[key] = LeafUsage()
-                _change(usage, usage.amounts, placed.amounts, sign * pods)
+                change(usage, usage.amounts, placed.amounts, sign * pods)
                 if usage.idle:
                     del usages[key]
         self._version += 1
@@ -552,32 +576,3 @@ class NodeCapacity(SharedCapacity):
                 yield f"of node {key} {usage.assumed} is still assumed"
         for tree in self.trees.values():
             yield from tree.problems(self._facts, self._used)
-
-
-def _change(usage: LeafUsage, which: dict[str, int], amounts: Amounts, pods: int) -> None:
-    add_usage(which, amounts, pods)
-    for leaf in usage.leaves:
-        leaf.tree.touch(leaf)
-
-
-def _assume(uses: Iterable[_Use], assumed: list[_Use]) -> None:
-    """Count uses for the units that are placed after them, and list them in `assumed`."""
-    for usage, amounts, pods in uses:
-        assumed.append((usage, amounts, pods))
-        _change(usage, usage.assumed, amounts, pods)
-
-
-def _drop_assumed(assumed: Iterable[_Use]) -> None:
-    """The exact inverse of all calls of `_assume` with that list."""
-    for usage, amounts, pods in assumed:
-        _change(usage, usage.assumed, amounts, -pods)
-
-
-def _used_by(unit: Unit, placed: Placed) -> Iterator[_Use]:
-    """What a placed unit uses of each leaf."""
-    for leaf, pods in placed.workers:
-        assert leaf.usage is not None
-        yield leaf.usage, unit.workers.amounts, pods
-    if placed.leader is not None and unit.leader is not None:
-        assert placed.leader.usage is not None
-        yield placed.leader.usage, unit.leader.amounts, 1

@@ -52,10 +52,11 @@ class Counts:
         self._set_lists([[] for _ in range(6 if spec.leader else 4)])
         #: How much of the tree's changes is counted in.
         self._seen = -1
-        #: By slot of a leaf: its nodes when they were filtered last, why they are excluded, and their score.
-        self._filtered: dict[int, tuple[object, str, int]] = {}
-        #: Domains in order, by level; only of levels that were asked for.
+        #: By slot of a leaf: the version of its nodes that was filtered last, why it is excluded, its score.
+        self._filtered: dict[int, tuple[int, str, int]] = {}
+        #: Domains in order, by level and by the domain that they are in; only those that were asked for.
         self._indexes: dict[int, RoomIndex] = {}
+        self._indexes_within: dict[Domain, RoomIndex] = {}
         #: Why leaves hold no pod, and how many leaves each reason excludes.
         self._reasons: dict[Domain, str] = {}
         self.excluded: Counter[str] = Counter()
@@ -82,6 +83,7 @@ class Counts:
     def _count_all(self) -> None:
         self._filtered.clear()
         self._indexes.clear()
+        self._indexes_within.clear()
         self._reasons.clear()
         self.excluded.clear()
         by_level = self.tree.by_level
@@ -115,6 +117,9 @@ class Counts:
                 index = self._indexes.get(level)
                 if index is not None:
                     index.put(domain, self.slices[slot], self.pods[slot])
+                within = self._indexes_within.get(parent) if parent is not None else None
+                if within is not None:
+                    within.put(domain, self.slices[slot], self.pods[slot])
                 if parent is None or parent in changed[level - 1]:
                     continue
                 if self.spec.leader:
@@ -150,9 +155,11 @@ class Counts:
 
     def _forget(self, domain: Domain) -> None:
         """Leave out a domain that is gone."""
-        index = self._indexes.get(domain.level)
-        if index is not None:
-            index.drop(domain)
+        self._indexes_within.pop(domain, None)
+        within = self._indexes_within.get(domain.parent) if domain.parent is not None else None
+        for index in (self._indexes.get(domain.level), within):
+            if index is not None:
+                index.drop(domain)
         self._set_reason(domain, "")
 
     def domains(self, level: int) -> Sequence[Domain]:
@@ -199,10 +206,19 @@ class Counts:
         """The domains of a level in the order of what they hold."""
         found = self._indexes.get(level)
         if found is None:
-            found = self._indexes[level] = RoomIndex(
-                (domain, self.slices[domain.slot], self.pods[domain.slot]) for domain in self.domains(level)
-            )
+            found = self._indexes[level] = self._index_of(self.domains(level))
         return found
+
+    def index_within(self, domain: Domain) -> RoomIndex:
+        """The domains directly below one in the order of what they hold."""
+        found = self._indexes_within.get(domain)
+        if found is None:
+            found = self._indexes_within[domain] = self._index_of(domain.children)
+        return found
+
+    def _index_of(self, domains: Iterable[Domain]) -> RoomIndex:
+        slices, pods = self.slices, self.pods
+        return RoomIndex((each, slices[each.slot], pods[each.slot]) for each in domains)
 
     def _exclusion(self, leaf: Domain) -> str:
         """Why no pod may run on a leaf, however empty; empty if pods may."""
@@ -244,6 +260,7 @@ class Counts:
         """A copy: changes of its numbers, by `clear` and `count_inner`, leave these as they are."""
         found = copy(self)
         found._indexes = {}
+        found._indexes_within = {}
         found._set_lists([list(numbers) for numbers in self._lists])
         return found
 
@@ -270,11 +287,11 @@ class Counts:
 
     def _count_leaf(self, leaf: Domain) -> None:
         slot, spec = leaf.slot, self.spec
-        nodes = tuple(leaf.nodes.values())
         known = self._filtered.get(slot)
-        if known is None or known[0] != nodes:
-            score = sum(self._filter.score(node) for node in nodes) if self.tree.hostnames else 0
-            known = self._filtered[slot] = nodes, self._exclusion(leaf), score
+        if known is None or known[0] != leaf.nodes_version:
+            hosts = leaf.nodes.values() if self.tree.hostnames else ()
+            score = sum([self._filter.score(node) for node in hosts])
+            known = self._filtered[slot] = leaf.nodes_version, self._exclusion(leaf), score
         if known[1]:
             self.clear(slot)
             self._set_reason(leaf, known[1])

@@ -64,31 +64,35 @@ class NodeDemand:
     __slots__ = (
         "cached",
         "cached_at",
+        "cached_if_empty",
+        "cached_if_empty_at",
         "delayed",
         "held",
-        "impossible",
-        "impossible_at",
         "problem",
         "units",
     )
 
     def __init__(
-        self, units: Sequence[Unit], problem: str = "", delayed: tuple[PlacedPodSet, ...] = ()
+        self,
+        units: Sequence[Unit],
+        problem: str = "",
+        delayed: tuple[PlacedPodSet, ...] = (),
+        held: NodeReservation = (),
     ) -> None:
         #: In the order in which they are placed (9.1).
         self.units = tuple(sorted(units, key=lambda unit: unit.flavor))
         #: Pod sets whose domains are chosen only after the admission checks.
         self.delayed = delayed
         #: What the workload slice holds that it replaces.
-        self.held: NodeReservation = ()
+        self.held = held
         #: Why it cannot be placed on any nodes; empty if it may be.
         self.problem = problem
         #: The last placement, or failure, and the version of the capacity that it holds for.
         self.cached: Any = None
         self.cached_at = -1
-        #: Why it would not fit if no workload used anything, and for which version of the nodes.
-        self.impossible = ""
-        self.impossible_at = -1
+        #: The same if no workload used anything, and the version of the nodes that it holds for.
+        self.cached_if_empty: Any = None
+        self.cached_if_empty_at = -1
 
 
 def demand_of(

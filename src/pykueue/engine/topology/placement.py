@@ -60,6 +60,8 @@ class Placer:
         self._by_affinity = by_affinity
         #: The leader that goes with the workers: 1 or 0.
         self.leader = 1 if counts.spec.leader else 0
+        #: Domains are in the orders of `RoomIndex`, unless a leader or preferred node affinity decides.
+        self._indexed = not (self.leader or by_affinity)
 
     def place(self, pods: int) -> Placed | Shortage:
         """Places so many workers, rounded down to whole slices, and the leader."""
@@ -138,7 +140,7 @@ class Placer:
     # --- choosing the level and the domains (9.5) -------------------------------------------------------
 
     def _choose(self, needed: int) -> list[Domain] | Shortage:
-        if self.leader or self._by_affinity:
+        if not self._indexed:
             return self._choose_sorted(needed)
         layout, level = self.layout, self.layout.level
         while True:
@@ -151,13 +153,13 @@ class Placer:
             if layout.required:
                 return Shortage(level, needed, index.largest, True)
             if not layout.climbs or level == 0:
-                return self._collect_indexed(index, needed, level)
+                if index.total < needed:
+                    return Shortage(level, needed, index.total, False)
+                return self._collect_indexed(index, needed)
             level -= 1
 
-    def _collect_indexed(self, index: RoomIndex, needed: int, level: int) -> list[Domain] | Shortage:
-        """Several domains of a level that hold everything together, without a leader."""
-        if index.total < needed:
-            return Shortage(level, needed, index.total, False)
+    def _collect_indexed(self, index: RoomIndex, needed: int) -> list[Domain]:
+        """Domains that hold everything together, without a leader; all together they hold it."""
         best_fit = not self.layout.least_free_first
         chosen: list[Domain] = []
         missing = needed
@@ -241,10 +243,12 @@ class Placer:
         level = domains[0].level
         shares = self.distribute(domains, slices, self.leader, counts.slices, counts.slices_led)
         while shares is not None and level < layout.slice_level:
-            pool = [child for share in shares for child in share.domain.children]
-            if len(shares) > 1:
+            if self._indexed and len(shares) == 1:
+                pool = self._collect_indexed(counts.index_within(shares[0].domain), slices)
+            else:
+                pool = [child for share in shares for child in share.domain.children]
                 pool.sort(key=_BY_VALUES)
-            pool = self.in_descent_order(pool, counts.slices, not layout.least_free_first)
+                pool = self.in_descent_order(pool, counts.slices, not layout.least_free_first)
             shares = self.distribute(pool, slices, self.leader, counts.slices, counts.slices_led)
             level += 1
         if shares is not None:

@@ -47,6 +47,7 @@ class Domain:
         "children",
         "level",
         "nodes",
+        "nodes_version",
         "parent",
         "slot",
         "tree",
@@ -66,6 +67,8 @@ class Domain:
         self.attached = True
         #: Of a leaf: its nodes, what they have beside what other pods use, and what workloads use.
         self.nodes: dict[str, NodeFacts] = {}
+        #: Unlike that of any other set of nodes of a leaf in its tree.
+        self.nodes_version = 0
         self.capacity: dict[str, int] = {}
         self.usage: LeafUsage | None = None
 
@@ -115,6 +118,7 @@ class FlavorTree:
         #: One more than the largest slot of a domain.
         self.slots = 0
         self._free_slots: list[int] = []
+        self._nodes_version = 0
         #: Domains whose numbers changed, in order; `forgotten` earlier entries are gone.
         self.changes: list[Domain] = []
         self.forgotten = 0
@@ -191,6 +195,7 @@ class FlavorTree:
                 self._leaf_by_host[values[-1]] = leaf
         self._leaf_of[node.name] = leaf
         leaf.nodes[node.name] = node
+        self._count_nodes(leaf)
         _add(leaf.capacity, node.allocatable.items(), 1)
         _add(leaf.capacity, used.items(), -1)
         self.touch(leaf)
@@ -202,6 +207,7 @@ class FlavorTree:
         if leaf is None:
             return False
         node = leaf.nodes.pop(name)
+        self._count_nodes(leaf)
         _add(leaf.capacity, node.allocatable.items(), -1)
         _add(leaf.capacity, used.items(), 1)
         if leaf.nodes:
@@ -220,6 +226,11 @@ class FlavorTree:
                 del self._leaf_by_host[leaf.values[-1]]
         self._remove(leaf)
         return True
+
+    def _count_nodes(self, leaf: Domain) -> None:
+        """The nodes of a leaf changed."""
+        self._nodes_version += 1
+        leaf.nodes_version = self._nodes_version
 
     def same_terms(self, other: FlavorTree) -> bool:
         """Whether another tree has the same topology, levels, node labels and tolerations."""

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.decoding import decode_as
-from pykueue.api.kueue import TopologyAssignment
 from pykueue.api.objects import Object, get
-from pykueue.api.topologies import HOSTNAME, expand
+from pykueue.api.topologies import HOSTNAME
 
 
 def pod_set_assignments(workload: Mapping[str, Any]) -> Iterator[Object]:
@@ -31,12 +29,21 @@ def is_placed(workload: Mapping[str, Any]) -> bool:
     return False
 
 
-def hosts_of(given: Mapping[str, Any]) -> Iterable[str]:
+def hosts_of(given: Mapping[str, Any]) -> Iterator[str]:
     """The hosts of a pod set assignment; none where the lowest level is not the host name."""
+    # Read as it is stored: every event of a Workload asks for it.
     assignment: Any = given["topologyAssignment"]
     if (get(assignment, "levels") or [""])[-1] != HOSTNAME:
-        return ()
-    return dict.fromkeys(domain.values[-1] for domain in expand(decode_as(TopologyAssignment, assignment)))
+        return
+    for part in get(assignment, "slices") or ():
+        hosts = part["valuesPerLevel"][-1]
+        if "universal" in hosts:
+            yield hosts["universal"]
+            continue
+        listed = hosts["individual"]
+        prefix, suffix = listed.get("prefix") or "", listed.get("suffix") or ""
+        for root in listed.get("roots") or ():
+            yield f"{prefix}{root}{suffix}"
 
 
 def assigned_hosts(workload: Mapping[str, Any]) -> Iterable[str]:
