@@ -52,23 +52,26 @@ WORK: dict[str, Callable[[dict[str, Any]], float]] = {
 GC_THRESHOLD = (50_000, 20, 50)
 
 
-def measure(load: str, size: Any, profile: bool) -> dict[str, Any]:
-    """One run in this process."""
+def measure(load: str, size: Any, profile: bool = False, calls: bool = False) -> dict[str, Any]:
+    """One run in this process; with `calls` under the profiler, which counts the calls of functions."""
     gc.set_threshold(*GC_THRESHOLD)
     shape = LOADS[load][0](size)
-    if not profile:
+    if not (profile or calls):
         return asdict(run(shape)) | {"size": size}
     profiler = cProfile.Profile()
     profiler.enable()
     result = run(shape)
     profiler.disable()
-    pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
-    return asdict(result) | {"size": size}
+    stats: Any = pstats.Stats(profiler, stream=sys.stderr)
+    if profile:
+        stats.sort_stats("tottime").print_stats(25)
+    return asdict(result) | {"size": size, "calls": stats.total_calls}
 
 
-def measure_apart(load: str, size: Any) -> dict[str, Any]:
+def measure_apart(load: str, size: Any, calls: bool = False) -> dict[str, Any]:
     """One run in a separate process."""
     command = [sys.executable, "-m", "bench.engine", "--one", load, str(size)]
+    command += ["--calls"] if calls else []
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -76,7 +79,7 @@ def measure_apart(load: str, size: Any) -> dict[str, Any]:
 
 def growth(results: list[dict[str, Any]], load: str) -> list[float]:
     """Exponents from each size to the next."""
-    work = WORK.get(load, lambda result: float(result["cpu"]))
+    work = WORK.get(load, lambda result: float(result.get("calls") or result["cpu"]))
     return [
         math.log(work(after) / work(before)) / math.log(after["size"] / before["size"])
         for before, after in pairwise(results)
@@ -124,19 +127,26 @@ def main() -> None:
     parser.add_argument("--full-only", action="store_true", help="only the full sizes, without growth")
     parser.add_argument("--json", metavar="FILE", help="write the figures there ('-': standard output)")
     parser.add_argument("--profile", metavar="LOAD", help="profile one load at full size")
+    parser.add_argument(
+        "--calls",
+        action="store_true",
+        help="growth by the number of calls of functions, which other programs on the machine do not change",
+    )
     parser.add_argument("--one", nargs=2, metavar=("LOAD", "SIZE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         load, size = arguments.one
-        print(json.dumps(measure(load, float(size) if "." in size else int(size), False)))
+        print(json.dumps(measure(load, float(size) if "." in size else int(size), calls=arguments.calls)))
         return
     if arguments.profile:
-        measure(arguments.profile, LOADS[arguments.profile][1][-1], True)
+        measure(arguments.profile, LOADS[arguments.profile][1][-1], profile=True)
         return
     results: dict[str, list[dict[str, Any]]] = {}
     for load in arguments.loads or LOADS:
-        sizes = LOADS[load][1]
-        results[load] = [measure_apart(load, size) for size in (sizes[-1:] if arguments.full_only else sizes)]
+        sizes: tuple[Any, ...] = LOADS[load][1]
+        if arguments.full_only:
+            sizes = sizes[-1:]
+        results[load] = [measure_apart(load, size, arguments.calls) for size in sizes]
     print(table(results))
     if arguments.json == "-":
         print(json.dumps(results, indent=2))

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from topology_notation import LEVELS, request_of, spec_of
 
-from pykueue.engine.topology.counts import Counts, counts_of
+from pykueue.engine.topology.counts import Counts, CountSpec, counts_of
 from pykueue.engine.topology.nodes import NodeFacts, PodFilter
 from pykueue.engine.topology.placement import Placed, Placer, Shortage
 from pykueue.engine.topology.requests import Layout, TopologyRules, layout, level_request
@@ -62,6 +62,20 @@ class Forest:
 
     def drop(self, number: int) -> None:
         self.tree.drop(f"n{number}", {}, self.usages)
+
+    def change(self, event: tuple[int, Nodes | None, int], spec: CountSpec) -> None:
+        """Pods of the spec come or go on a leaf, and a node changes or goes."""
+        number, change, pods = event
+        leaves = self.tree.by_level[-1]
+        if pods and leaves:
+            leaf = leaves[number % len(leaves)]
+            assert leaf.usage is not None
+            add_usage(leaf.usage.amounts, spec.amounts, pods)
+            self.tree.touch(leaf)
+        if change is None:
+            self.drop(number)
+        else:
+            self.put(number, change[0])
 
 
 def layout_of(request: str) -> Layout:
@@ -173,6 +187,37 @@ def test_domains_from_the_index_are_those_that_sorting_all_of_them_gives(
         assert indexed == (holding or ordered[:1])
 
 
+@relaxed
+@given(
+    nodes_strategy,
+    st.lists(st.tuples(st.integers(0, 8), st.none() | nodes_strategy, st.integers(-3, 3)), max_size=6),
+    st.sampled_from(REQUESTS),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_a_placement_from_indexes_is_that_which_sorting_all_domains_gives(
+    nodes: Nodes,
+    events: Sequence[tuple[int, Nodes | None, int]],
+    request: str,
+    pods: int,
+    mixed: bool,
+) -> None:
+    forest = Forest()
+    for number, each in enumerate(nodes):
+        forest.put(number, each)
+    found = layout_of(request)
+    if not mixed:
+        found = found._replace(least_free_first=False)
+    spec = spec_of(found, None)
+    for event in (None, *events):
+        if event is not None:
+            forest.change(event, spec)
+        counts = counts_of(forest.tree, spec, PodFilter())
+        ordered = Placer(Counts(forest.tree, spec, PodFilter()).refresh(), found)
+        ordered._indexed = False
+        assert Placer(counts, found).place(pods) == ordered.place(pods)
+
+
 def _hosts(nodes: Nodes) -> dict[tuple[str, ...], tuple[int, int]]:
     return {
         (f"b{block}", f"r{rack}", f"h{number}"): (cpu, pods)
@@ -223,17 +268,8 @@ def test_numbers_that_follow_events_are_those_of_a_new_count(
     found = layout_of(request)
     spec = spec_of(found, leader)
     counts_of(forest.tree, spec, PodFilter())
-    for number, change, pods in events:
-        leaves = forest.tree.by_level[-1]
-        if pods and leaves:
-            leaf = leaves[number % len(leaves)]
-            assert leaf.usage is not None
-            add_usage(leaf.usage.amounts, spec.amounts, pods)
-            forest.tree.touch(leaf)
-        if change is None:
-            forest.drop(number)
-        else:
-            forest.put(number, change[0])
+    for event in events:
+        forest.change(event, spec)
         followed = numbers(counts_of(forest.tree, spec, PodFilter()))
         assert followed == numbers(Counts(forest.tree, spec, PodFilter()).refresh())
 
