@@ -25,6 +25,7 @@ def column(*values: str) -> Any:
 @pytest.mark.parametrize(
     ("values", "written"),
     [
+        # Case 91 of the reference.
         (("kind-worker", "kind-worker2"), {"individual": {"prefix": "kind-worker", "roots": ["", "2"]}}),
         (
             ("n1.pool-a", "n2.pool-a"),
@@ -47,6 +48,8 @@ def test_counts_are_written_once_when_they_are_equal() -> None:
         return encode(compress(["rack"], domains))["slices"][0]["podCounts"]
 
     assert counts(2, 2) == {"universal": 2}
+    assert counts(8, 8, 8) == {"universal": 8}  # case 92 of the reference
+    assert counts(4, 2) == {"individual": [4, 2]}  # case 91
     assert counts(2, 1) == {"individual": [2, 1]}
     assert counts(2, 0, 1) == {"individual": [2, 1]}
 

@@ -44,6 +44,52 @@ def test_case_46_pod_sets_are_placed_one_after_the_other_without_looking_ahead()
     assert world.hosts_by_pod_set("a") == {"p1": {"h1": 2}, "p2": {"h1": 1, "h2": 4}}
 
 
+@pytest.mark.parametrize(
+    ("nodes", "mode", "workers", "leader", "text"),
+    [
+        # Cases 38 and 39: the count is that of the workers alone.
+        (
+            "r1{h1:4},r2{h2:3}",
+            "required",
+            4,
+            "1",
+            "no domain of level rack holds 4 pods beside the leader: the largest, r1, holds 4 without it",
+        ),
+        (
+            "r1{h1:5,h2:1},r2{h3:3,h4:3}",
+            "required",
+            5,
+            "3",
+            "no domain of level rack holds 5 pods beside the leader: the largest, r1, holds 6 without it",
+        ),
+        ("r1{h1:2},r2{h2:2}", "preferred", 4, "1", "the nodes hold 4 pods, but not beside the leader"),
+        ("r1{h1:2},r2{h2:2}", "preferred", 5, "1", "the nodes hold only 4 of 5 pods"),
+    ],
+)
+def test_message_tells_what_the_workers_have_without_their_leader(
+    nodes: str, mode: str, workers: int, leader: str, text: str
+) -> None:
+    world = NodeWorld(nodes)
+    request = {mode: "rack", "podSetGroupName": "g"}
+    put(world, "a", pods("leader", 1, request, cpu=leader), pods("workers", workers, request))
+    world.stable()
+    assert message(world.last["a"]).split(": ", 1)[1].split(";")[0] == text
+
+
+def test_message_names_the_largest_domain_and_not_the_one_of_preferred_affinity() -> None:
+    world = NodeWorld("r1{h1:1},r2{h2:3}", options=Options(gates={"TASRespectNodeAffinityPreferred": True}))
+    term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}
+    pod_set = pods("main", 4, RACK)
+    pod_set["template"]["spec"]["affinity"] = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": term}]
+        }
+    }
+    put(world, "a", pod_set)
+    world.stable()
+    assert "holds 4 pods: the largest, r2, holds 3" in message(world.last["a"])
+
+
 # --- 19.7 -----------------------------------------------------------------------------------------------
 
 

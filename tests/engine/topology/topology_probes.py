@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import topology_checker as checker
 from topology_checker import Flavor, Role
@@ -70,6 +71,8 @@ class Probes(Scenario):
             self.error(f"{name} waits: {message(decision)}; there is room")
         if (decision.reason == "TopologyPlacementFailed") == expected.feasible_if_empty:
             self.error(f"{name} waits with reason {decision.reason}: {message(decision)}")
+        for problem in expected.untrue(message(decision)):
+            self.error(f"{name} waits: {message(decision)}; {problem}")
         self.driver.apply(Removed("Workload", "default", name))
 
     def _check_depth(self, name: str, flavor: Flavor, expected: Expectation) -> None:
@@ -101,13 +104,18 @@ class Expectation:
         role = worker._replace(tolerates=worker.tolerates or flavor_name in scenario.tolerant)
         self._units = worker.count // (worker.layers[0][1] if worker.layers else 1)
         self._flavor, self._leader = flavor, leader
+        self._free: dict[tuple[str, ...], Counter[str]]
         empty: dict[tuple[str, ...], Counter[str]] = {}
         for name in checker.allowed(role, flavor, scenario.hosts):
             values = checker.values_of(scenario.hosts[name], flavor)
             amounts = empty.setdefault(values, Counter())
             amounts.update(scenario.hosts[name].allocatable)
             amounts.subtract(outside.get(name, {}))
-        free: dict[tuple[str, ...], Counter[str]] = {}
+        self._leaves = {
+            checker.values_of(scenario.hosts[each], flavor)
+            for each in checker.members(flavor, scenario.hosts)
+        }
+        self._free = free = {}
         by_host = flavor.levels[-1] == HOSTNAME
         shared = scenario.gates["TASHandleOverlappingFlavors"]
         for values, amounts in empty.items():
@@ -118,6 +126,51 @@ class Expectation:
         self.feasible_if_empty = self._feasible(empty)
         #: The deepest level, at most that of the request, of which one domain holds everything; -1 for none.
         self.deepest = self._deepest(free)
+
+    def untrue(self, text: str) -> Iterator[str]:
+        """What of the text is not so that says why there is no place."""
+        if found := re.search(r"no domain of level (\S+) holds any of", text):
+            if most := self._most(self._flavor.levels.index(found[1])):
+                yield f"one holds {most}"
+        elif found := re.search(
+            r"no domain of level (\S+) holds \d+ .*?: the largest, (\S+), holds (\d+)", text
+        ):
+            level = self._flavor.levels.index(found[1])
+            largest = {key: amounts for key, amounts in self._free.items() if _path(key, level) == found[2]}
+            if not self._most(level) == self._most(level, largest) == int(found[3]):
+                yield f"the largest holds {self._most(level)}, that one {self._most(level, largest)}"
+        elif found := re.search(r"the nodes hold (?:none|only (\d+)) of", text):
+            yield from [f"they hold {self._most(-1)}"] * (self._most(-1) != int(found[1] or 0))
+        if "beside the leader" in text:
+            required = self.worker.request.get("required")
+            if self._most(self._flavor.levels.index(required) if required else -1) < self._units:
+                yield "the workers alone do not fit"
+        for found in re.finditer(r"(\d+) of \d+ slices of \d+ pods fit on level ([^\s;]+)", text):
+            if self._most_inner(found[2], "no domain" in text) != int(found[1]):
+                yield f"{self._most_inner(found[2], 'no domain' in text)} fit on level {found[2]}"
+        if found := re.search(r"of (\d+) domains of level \S+ excluded: (.*)", text):
+            excluded = sum(map(int, re.findall(r": (\d+)", found[2])))
+            usable = [key for key, amounts in self._free.items() if self._pods({key: amounts})]
+            if (int(found[1]), excluded) != (len(self._leaves), len(self._leaves) - len(usable)):
+                yield f"there are {len(self._leaves)}, and {len(usable)} hold a pod"
+
+    def _most(self, level: int, free: Mapping[tuple[str, ...], Counter[str]] | None = None) -> int:
+        """The most whole slices that one domain of a level holds, the leader left out."""
+        return checker.best_domain(
+            self.worker, None, level, self._flavor, self._free if free is None else free
+        )
+
+    def _most_inner(self, label: str, in_one: bool) -> int:
+        """The most inner slices on a level, in one domain of the required level or in all."""
+        constraints = self.worker.request["podsetSliceRequiredTopologyConstraints"]
+        at = [each["topology"] for each in constraints].index(label)
+        inner = self.worker._replace(request={"podsetSliceRequiredTopologyConstraints": constraints[at:]})
+        level = self._flavor.levels.index(self.worker.request["required"]) if in_one else -1
+        return checker.best_domain(inner, None, level, self._flavor, self._free)
+
+    def _pods(self, free: Mapping[tuple[str, ...], Counter[str]]) -> int:
+        single = self.worker._replace(request={})
+        return checker.best_domain(single, None, -1, self._flavor, free)
 
     def _holds(self, level: int, free: Mapping[tuple[str, ...], Counter[str]]) -> bool:
         most = checker.best_domain(self.worker, self._leader, level, self._flavor, free)
@@ -135,3 +188,7 @@ class Expectation:
         climbs = "preferred" in request
         levels = range(start, -1, -1) if climbs else [start]
         return next((level for level in levels if self._holds(level, free)), -1)
+
+
+def _path(values: tuple[str, ...], level: int) -> str:
+    return "/".join(values[: level + 1])

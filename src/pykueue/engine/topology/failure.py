@@ -5,6 +5,7 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 18.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from pykueue.engine.topology.counts import Counts
@@ -32,22 +33,23 @@ def failure_text(failure: Failure) -> str:
     size = layout.slice_size
     things = f"slices of {size} pods" if size > 1 else "pods"
     level = tree.levels[shortage.level]
-    parts = []
+    needed, fitting = f"{shortage.needed} {things}", shortage.fitting
     if shortage.together:
+        beside = " beside the leader" if fitting >= shortage.needed else ""
         best = counts.index(shortage.level).roomiest()
-        if shortage.fitting == 0 or best is None:
-            parts.append(f"no domain of level {level} holds any of {shortage.needed} {things}")
+        if fitting == 0 or best is None:
+            parts = [f"no domain of level {level} holds any of {needed}"]
         else:
-            parts.append(
-                f"no domain of level {level} holds {shortage.needed} {things}: "
-                f"the largest, {'/'.join(best.values)}, holds {shortage.fitting}"
+            largest = (
+                f"the largest, {'/'.join(best.values)}, holds {fitting}{' without it' if beside else ''}"
             )
-    elif shortage.fitting == 0:
-        parts.append(f"the nodes hold none of {shortage.needed} {things}")
+            parts = [f"no domain of level {level} holds {needed}{beside}: {largest}"]
+    elif fitting == 0:
+        parts = [f"the nodes hold none of {needed}"]
+    elif fitting < shortage.needed:
+        parts = [f"the nodes hold only {fitting} of {needed}"]
     else:
-        parts.append(f"the nodes hold only {shortage.fitting} of {shortage.needed} {things}")
-    if shortage.fitting >= shortage.needed:
-        parts.append("the leader does not fit beside them")
+        parts = [f"the nodes hold {needed}, but not beside the leader"]
     if len(layout.layers) > 1:
         parts += _layers(failure)
     if counts.excluded:
@@ -58,21 +60,18 @@ def failure_text(failure: Failure) -> str:
 
 
 def _layers(failure: Failure) -> list[str]:
-    """How much of each layer of slices fits into the best domain, or into all together."""
+    """How much of each inner layer of slices fits, at most into one domain or into all together."""
     _, counts, layout, shortage = failure
     total = shortage.needed * layout.slice_size
-    best = counts.index(shortage.level).roomiest()
+    tree = counts.tree
     found = []
-    for at, (level, size) in enumerate(layout.layers):
-        if at == 0:
-            continue
-        domains = counts.domains(level)
-        if shortage.together and best is not None:
-            width = len(best.values)
-            domains = [each for each in domains if each.values[:width] == best.values]
-        fitting = sum(counts.pods[each.slot] // size for each in domains)
-        if fitting < total // size:
-            found.append(
-                f"{fitting} of {total // size} slices of {size} pods fit on level {counts.tree.levels[level]}"
-            )
+    for level, size in layout.layers[1:]:
+        fitting: Counter[tuple[str, ...]] = Counter()
+        for each in counts.domains(level):
+            # All domains are one where the pods may be in several.
+            width = shortage.level + 1 if shortage.together else 0
+            fitting[each.values[:width]] += counts.pods[each.slot] // size
+        most = max(fitting.values(), default=0)
+        if most < total // size:
+            found.append(f"{most} of {total // size} slices of {size} pods fit on level {tree.levels[level]}")
     return found

@@ -200,7 +200,7 @@ class Placer:
                     for each in domains:
                         if led[each.slot] >= needed and leads[each.slot] >= leader:
                             return [each]
-                return Shortage(level, needed, slices[top], True)
+                return Shortage(level, needed, max([slices[each.slot] for each in domains]), True)
             if layout.climbs and level > 0:
                 level -= 1
                 continue
@@ -231,7 +231,7 @@ class Placer:
             chosen.append(each)
             missing -= slices[each.slot]
         if missing > 0 or leader:
-            return Shortage(level, needed, needed - max(missing, 0), False)
+            return Shortage(level, needed, sum([slices[each.slot] for each in domains]), False)
         return chosen
 
     # --- distributing the pods (9.6) --------------------------------------------------------------------
