@@ -18,7 +18,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "use" / "feature-gates.md"
 #: A gate with an effect, and what shows it.
-#: A gate with an effect, and what shows it.
 ROW = re.compile(r"\| (\w+) \| (?:on|off) \| (?!None: ).* \| (.*) \|")
 TEST = re.compile(r"`([\w/]+\.py::\w+)`")
 RECORDED = (
