@@ -64,6 +64,30 @@ def test_the_writes_per_job_are_counted() -> None:
     story(life)
 
 
+def test_the_writes_per_change_of_an_elastic_job_are_counted() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(job("e", 2, annotations={"kueue.x-k8s.io/elastic-job": "true"}))
+        await s.settle()
+        for size, expected in (
+            (1, {"PATCH workloads": 1}),  # the size of its slice alone
+            (
+                3,
+                {
+                    "POST workloads": 1,
+                    "PATCH workloads/status": 2,  # the admission, and the end of the former slice
+                    "PATCH workloads": 1,  # its finalizer
+                },
+            ),
+        ):
+            s.transport.writes.clear()
+            await s.patch(JOBS, "e", {"spec": {"parallelism": size}})
+            await s.settle()
+            writes = s.transport.writes.items()
+            assert {k: n for k, n in writes if "queues" not in k and "events" not in k} == expected, size
+
+    story(life)
+
+
 @pytest.mark.parametrize("disabled", [True, False])
 def test_gate_decides_whether_the_condition_pods_ready_costs_a_write(disabled: bool) -> None:
     async def life(s: Stack) -> None:

@@ -400,28 +400,40 @@ def unfinished(workload: Workload, runs: bool, now: float) -> Object:
     return pending(_with_checks_reset(result, now), NOT_EVALUATED, now)
 
 
+#: Status, reason and message of PodsReady.
+_WAITS_FOR_START: tuple[ConditionStatus, str, str] = (
+    "False",
+    WAIT_FOR_START,
+    "Not all pods are ready or succeeded",
+)
+
+
 def waiting_for_start(workload: Workload, now: float) -> Object:
     """Its pods have not all been ready since it was admitted."""
-    return with_condition(
-        workload, PODS_READY, "False", WAIT_FOR_START, "Not all pods are ready or succeeded", now
-    )
+    return with_condition(workload, PODS_READY, *_WAITS_FOR_START, now)
 
 
 def pods_ready(workload: Workload, ready: bool, now: float) -> Object:
-    """With PodsReady as the job shows it (docs/reference/kueue-integrations.md 9.3, step 13)."""
-    known = conditions.condition(workload, PODS_READY)
-    was_ready = known is not None and known.get("status") == "True"
-    recovering = known is not None and known.get("reason") in (WAIT_FOR_RECOVERY, "Recovered")
+    """With PodsReady as the job shows it (docs/reference/kueue-integrations.md 9.3, step 13).
+
+    That the Workload has another generation, as each time a slice shrinks, is no new observation of pods.
+    """
+    known = conditions.condition(workload, PODS_READY) or {}
+    was_ready = known.get("status") == "True"
+    recovering = known.get("reason") in (WAIT_FOR_RECOVERY, "Recovered")
+    shown: tuple[ConditionStatus, str, str]
     if not conditions.is_admitted(workload):
-        return waiting_for_start(workload, now)
-    if ready:
+        shown = _WAITS_FOR_START
+    elif ready:
         reason = "Recovered" if recovering else "Started"
-        message = "All pods are ready or have succeeded"
-        return with_condition(workload, PODS_READY, "True", reason, message, now)
-    if was_ready or recovering:
-        message = "At least one pod is not ready any more"
-        return with_condition(workload, PODS_READY, "False", WAIT_FOR_RECOVERY, message, now)
-    return waiting_for_start(workload, now)
+        shown = ("True", reason, "All pods are ready or have succeeded")
+    elif was_ready or recovering:
+        shown = ("False", WAIT_FOR_RECOVERY, "At least one pod is not ready any more")
+    else:
+        shown = _WAITS_FOR_START
+    if (known.get("status"), known.get("reason"), known.get("message")) == shown:
+        return dict(workload)
+    return with_condition(workload, PODS_READY, *shown, now)
 
 
 def with_reclaimable(workload: Workload, counts: Mapping[str, int]) -> Object:
