@@ -151,6 +151,34 @@ def test_write_that_makes_a_workload_use_more_than_its_quota_is_found() -> None:
     story(life)
 
 
+def test_start_without_exactly_the_node_labels_and_tolerations_of_the_flavor_is_found() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(job("a"))
+        await s.settle()
+        await s.stop_manager()
+        s.unregister_webhooks()
+        trace, configuration = Trace(), parse(V1BETA2)
+        causes = Causes(Stored(s.server), s.clock, configuration)
+        Invariants(s.server, s.clock, trace, causes, configuration)
+
+        async def start(**pods: object) -> list[str]:
+            await s.patch(JOBS, "a", {"spec": {"suspend": True}})
+            trace.violations.clear()
+            await s.patch(JOBS, "a", {"spec": {"suspend": False, "template": {"spec": pods}}})
+            return list(trace.violations)
+
+        assert await start() == []
+        assert await start(nodeSelector={"pool": "other"}) == [
+            "a: has the nodeSelector {'pool': 'other'}, not {}"
+        ]
+        toleration = {"key": "gpu", "operator": "Exists"}
+        assert await start(nodeSelector=None, tolerations=[toleration]) == [
+            f"a: has the tolerations [{toleration}], not []"
+        ]
+
+    story(life)
+
+
 def test_evictions_and_stops_without_a_cause_are_found() -> None:
     async def life(s: Stack) -> None:
         causes = Causes(Stored(s.server), s.clock, parse(V1BETA2))
