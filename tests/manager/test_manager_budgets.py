@@ -201,6 +201,26 @@ def test_deleted_job_is_counted_until_its_end() -> None:
     story(life)
 
 
+def test_change_of_a_workload_that_was_deleted_meanwhile_does_not_count_it_again() -> None:
+    async def life(s: Stack) -> None:
+        await s.client.create(BUDGETS, budget())
+        await s.apply(job("first", 1))
+        await s.settle(100)
+        seen = await s.workload("first")
+        await s.client.delete(JOBS, "first", "default")
+        await s.client.delete(WORKLOADS, seen["metadata"]["name"], "default")
+        await s.settle(100)
+        # As when the removal of its finalizer had no answer and is sent again.
+        guard = s.manager.connection.writer.guard
+        assert guard is not None
+        await guard(WORKLOADS, seen, {**seen, "metadata": {**seen["metadata"], "finalizers": []}})
+        await s.settle(100)
+        assert (await ledger(s)).get("running", []) == []
+        assert 98 <= await used(s) <= 102
+
+    story(life)
+
+
 def test_workload_without_own_limit_is_evicted_after_the_default_maximum() -> None:
     async def life(s: Stack) -> None:
         await s.client.create(BUDGETS, budget(hours=5, reservation="Declared", defaultMaximum="5m"))

@@ -17,7 +17,7 @@ from pykueue.api.budgets import BUDGET_EXHAUSTED, BUDGET_LABEL, BUDGET_LEDGERS, 
 from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object, get, replaced, spec_differs
+from pykueue.api.objects import Object, get, key_of, replaced, spec_differs
 from pykueue.api.resources import WORKLOADS, Resource
 from pykueue.api.validation import FieldError
 from pykueue.api.validation.budgets import budget_errors, duplicate_errors
@@ -172,6 +172,9 @@ class Budgets:
             return
         await self._until_loaded()
         uid = str(get(obj, "metadata", "uid"))
+        known = self._cluster.workload(key_of(obj))
+        if known is None or known["metadata"]["uid"] != uid:
+            return  # it was deleted, and what it used was counted then
         self.books.observe(dict(obj))
         if released and was:
             # It is being deleted while it runs: if this manager dies now, the next one finds no more of it.

@@ -128,7 +128,8 @@ class PriorityOrder:
         """Whether a pending Workload would use what is reserved for others."""
         found = conditions.condition(workload, conditions.QUOTA_RESERVED) or {}
         message = str(found.get("message"))
-        return self._backfills and message.startswith(("Would delay ", "Would use quota of Reservation "))
+        reasons = ("Would delay ", "Would use quota of Reservation ")
+        return self._backfills and any(reason in message for reason in reasons)
 
     def _is_eligible(self, workload: Object, queue: Object) -> bool:
         """Whether a pending Workload waits for nothing but quota."""
