@@ -117,6 +117,13 @@ def parts_in(given: Mapping[str, Any]) -> list[Part]:
     return _parts(decode_as(TopologyAssignment, assignment))
 
 
+def split_pod_sets(workload: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the pod sets of a Workload that are split over flavors."""
+    for given in get(workload, "status", "admission", "podSetAssignments") or ():
+        if parts_in(given):
+            yield str(given.get("name"))
+
+
 def flavors_of(given: PodSetAssignment) -> dict[str, None]:
     """All flavors of a pod set, each once, in order."""
     return dict.fromkeys((*given.flavors.values(), *[part.flavor for part in parts_of(given)]))

@@ -125,7 +125,7 @@ class Engine(Queries):
         decisions: list[Decision] = []
         second_pass: SecondPass | None = None
         if state.second_pass and state.nodes is not None:
-            second_pass = SecondPass(state, state.nodes, self.options, now)
+            second_pass = SecondPass(state, state.nodes, self._evaluator, now)
             decisions += second_pass.run()
         for trees in self._ready_trees():
             turn = TreeCycle(state, self._evaluator, self._rules, now)

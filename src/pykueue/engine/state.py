@@ -31,7 +31,15 @@ from pykueue.engine.run_times import Backfill
 from pykueue.engine.topology.capacity import NodeCapacity
 from pykueue.engine.topology.requests import TopologyRules
 from pykueue.engine.undo_log import UndoLog
-from pykueue.engine.workload import ACTIVE, INADMISSIBLE, OUT, RESERVED, WorkloadInfo, needs_second_pass
+from pykueue.engine.workload import (
+    ACTIVE,
+    INADMISSIBLE,
+    OUT,
+    RESERVED,
+    WorkloadInfo,
+    lacks_pods,
+    needs_second_pass,
+)
 
 
 class State:
@@ -381,7 +389,9 @@ class State:
 
     def queue_second_pass(self, info: WorkloadInfo) -> None:
         """Schedule the second pass of a workload that holds quota, or cancel it if it needs none."""
-        if self.nodes is None or not self.nodes.flavors:
+        if self.nodes is None:
+            return
+        if not self.nodes.flavors and info.key not in self.second_pass and not lacks_pods(info.obj):
             return
         if info.place != RESERVED or info.evicted or not self.needs_second_pass(info):
             self.undo_log.drop(self.second_pass, info.key)

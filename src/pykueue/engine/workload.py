@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykueue.api import kueue
+from pykueue.api.hybrid_losses import missing_pods
 from pykueue.api.kueue.names import ADMISSION_GATED_BY_ANNOTATION, PRIORITY_BOOST_ANNOTATION
 from pykueue.api.meta import Condition, parse_time
 from pykueue.engine.options import Options
@@ -337,6 +338,11 @@ def has_delayed_domains(admission: kueue.Admission | None) -> bool:
     )
 
 
+def lacks_pods(obj: kueue.Workload) -> bool:
+    """Whether pods of a hybrid assignment have lost their flavor and have no other one."""
+    return any(True for _ in missing_pods(obj))
+
+
 def needs_second_pass(obj: kueue.Workload, replaces_nodes: bool) -> bool:
     """Whether domains are to be chosen for a workload that holds quota.
 
@@ -346,6 +352,8 @@ def needs_second_pass(obj: kueue.Workload, replaces_nodes: bool) -> bool:
     if status.admission is None:
         return False
     if status.unhealthy_nodes and replaces_nodes:
+        return obj.condition_is("Admitted")
+    if lacks_pods(obj):
         return obj.condition_is("Admitted")
     checks = status.admission_checks
     return (

@@ -285,7 +285,11 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
     _read(state, info, obj, facts)
     info.reserved_at = reserved_at
     if shrunk or admission != info.admission:
+        before = dict(info.usage)
         state.set_reservation(info, admission, effective_counts(obj, state.options))
+        # Pods of a hybrid assignment that lost their flavor use it no more.
+        after = dict(info.usage)
+        freed = freed or any(after.get(each, 0) < amount for each, amount in before.items())
     info.assumed = False
     info.admitted = facts.admitted
     info.ready = facts.ready

@@ -145,6 +145,10 @@ class JobIntegration(WorkloadSource, Protocol):
         """Why the job is not to be queued now, although it is managed; empty: it is."""
         ...
 
+    def shrunk(self, job: Mapping[str, Any], counts: Mapping[str, int]) -> Object:
+        """The running job with at most so many pods per pod set, where its kind allows fewer at that time."""
+        ...
+
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
         """Pods per pod set that will not run again although the job goes on."""
         ...

@@ -134,6 +134,9 @@ class DescribedJob(DescribedPodSets):
         old, new = ([template_at(job, s) for s in pod_set_slots(job, self.kind)] for job in (before, after))
         return record(old, new)
 
+    def shrunk(self, job: Mapping[str, Any], counts: Mapping[str, int]) -> Object:
+        return dict(job)
+
     def has_record(self, job: Mapping[str, Any]) -> bool:
         return self._record(job) is not None
 

@@ -12,6 +12,7 @@ from pykueue.api.resources import JOBS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError, not_supported
 from pykueue.api.validation.syntax import FALSE, TRUE, integer
 
+from .additions import with_record
 from .base import Write
 from .described import DescribedJob
 from .podsets import PodSetInfo
@@ -114,6 +115,13 @@ class BatchJob(DescribedJob):
             record["parallelism"] = parallelism(before)
         return record
 
+    def shrunk(self, job: Mapping[str, Any], counts: Mapping[str, int]) -> Object:
+        record = self._record(job)
+        count = counts.get(names.DEFAULT_POD_SET, parallelism(job))
+        if record is None or count >= parallelism(job):
+            return dict(job)
+        return with_record(_with_parallelism(job, count), {"parallelism": parallelism(job), **record})
+
     def original(self, job: Mapping[str, Any]) -> Object:
         count = (self._record(job) or {}).get("parallelism")
         result = super().original(job)
@@ -182,11 +190,24 @@ class BatchJob(DescribedJob):
         yield from _elastic_errors(job)
         if old is None or self.suspend_requested(job) or self.suspend_requested(old):
             return
-        if min_parallelism(old) is not None and parallelism(job) != parallelism(old):
+        if (
+            min_parallelism(old) is not None
+            and parallelism(job) != parallelism(old)
+            and not self._shrinks(job, old)
+        ):
             text = "cannot change while a job with partial admission runs"
             yield FieldError("spec.parallelism", FORBIDDEN, detail=text)
         if _syncs_completions(job) != _syncs_completions(old):
             yield FieldError(_SYNC_PATH, FORBIDDEN, detail="cannot change while the job runs")
+
+    def _shrinks(self, job: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+        """Whether it goes on without pods that have lost their flavor; its record says how many it had."""
+        template = section(job, "spec", "template")
+        return (
+            names.HYBRID_ASSIGNMENT_ANNOTATION in annotations_of(template)
+            and "parallelism" in (self._record(job) or {})
+            and (min_parallelism(old) or 1) <= parallelism(job) < parallelism(old)
+        )
 
     def _waits(self, job: Mapping[str, Any]) -> bool:
         """Whether its parallelism is what its user wrote.

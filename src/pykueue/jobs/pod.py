@@ -188,6 +188,9 @@ class PlainPod:
     def on_hold(self, job: Mapping[str, Any]) -> str:
         return ""
 
+    def shrunk(self, job: Mapping[str, Any], counts: Mapping[str, int]) -> Object:
+        return dict(job)
+
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
         return {}
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from pykueue.api.hybrid import split_pod_sets
 from pykueue.api.kueue import V1BETA2, names
 from pykueue.api.objects import Object, annotations_of, controller_reference, get, labels_of
 from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION, MIN_ADMIT_DURATION_ANNOTATION
@@ -148,9 +149,32 @@ def equivalent(
         _same(a, b, _running_count(b, admitted_counts), minimum=False)
         for a, b in zip(wanted, present, strict=True)
     )
-    if as_started or not integration.is_suspended(job):
-        return as_started
+    if as_started:
+        return True
+    if not integration.is_suspended(job):
+        return _is_to_shrink(workload, wanted, present, admitted_counts)
     return all(_same(a, b, count_of(b)) for a, b in zip(wanted, present, strict=True))
+
+
+def _is_to_shrink(
+    workload: Mapping[str, Any],
+    wanted: Sequence[Mapping[str, Any]],
+    present: Sequence[Mapping[str, Any]],
+    admitted_counts: Mapping[str, int],
+) -> bool:
+    """Whether a running job has pods that have lost their flavor, and goes on without them."""
+    split = set(split_pod_sets(workload))
+    return any(pod_set.get("name") in split for pod_set in present) and all(
+        _same(
+            a,
+            b,
+            min(count_of(a), count_of(b))
+            if b.get("name") in split and count_of(a) > _running_count(b, admitted_counts)
+            else _running_count(b, admitted_counts),
+            minimum=False,
+        )
+        for a, b in zip(wanted, present, strict=True)
+    )
 
 
 def same_pod_sets(wanted: Sequence[Mapping[str, Any]], present: Sequence[Mapping[str, Any]]) -> bool:

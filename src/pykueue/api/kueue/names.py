@@ -92,6 +92,8 @@ TEMPLATE_ADDITIONS_ANNOTATION: Final = "pykueue.io/template-additions"
 HYBRID_ASSIGNMENT_ANNOTATION: Final = "pykueue.io/hybrid-assignment"
 #: On a ClusterQueue: `true` permits pod sets to be split over flavors; of this project.
 HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION: Final = "pykueue.io/hybrid-assignments-allowed"
+#: On such a ClusterQueue: what happens to pods whose flavor has no nodes any more, as JSON; of this project.
+HYBRID_LOSS_POLICY_ANNOTATION: Final = "pykueue.io/hybrid-loss-policy"
 #: On pods of a pod set that is split over flavors: the flavor of the pod; of this project.
 FLAVOR_LABEL: Final = "pykueue.io/flavor"
 #: On a Workload: an integer that is added to its priority.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pykueue.api.hybrid_losses import parse_loss_policy
 from pykueue.api.kueue import (
     ClusterQueue,
     ClusterQueueSpec,
@@ -13,7 +14,7 @@ from pykueue.api.kueue import (
     ResourceGroup,
 )
 from pykueue.api.kueue.common import FlavorQuotas, ResourceQuota
-from pykueue.api.kueue.names import HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION, HYBRID_LOSS_POLICY_ANNOTATION
 from pykueue.api.quantity import Quantity
 from pykueue.api.selectors import SelectorError
 from pykueue.api.validation.fields import (
@@ -84,6 +85,22 @@ def _hybrid_errors(queue: ClusterQueue, old: ClusterQueue | None) -> list[FieldE
         return [] if known else [FieldError(path, INVALID, value, "must be true or false")]
     if value == "true" and queue.spec.concurrent_admission_policy is not None:
         return [FieldError(path, FORBIDDEN, value, "cannot be combined with spec.concurrentAdmissionPolicy")]
+    return _loss_errors(queue, old)
+
+
+def _loss_errors(queue: ClusterQueue, old: ClusterQueue | None) -> list[FieldError]:
+    name = HYBRID_LOSS_POLICY_ANNOTATION
+    text = queue.metadata.annotations.get(name)
+    if text is None or (old is not None and old.metadata.annotations.get(name) == text):
+        return []
+    path = f"metadata.annotations[{name}]"
+    try:
+        parse_loss_policy(text)
+    except ValueError as error:
+        return [FieldError(path, INVALID, text, str(error))]
+    if queue.metadata.annotations.get(HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION) != "true":
+        detail = f"needs the annotation {HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION}: true"
+        return [FieldError(path, FORBIDDEN, text, detail)]
     return []
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pykueue.api.core import Container, PodTemplateSpec, ResourceRequirements
 from pykueue.api.decoding import DecodeError, encode
 from pykueue.api.hybrid import parts_of
-from pykueue.api.kueue import Admission, PodSet, PodSetUpdate, Workload
+from pykueue.api.kueue import Admission, PodSet, PodSetAssignment, PodSetUpdate, Workload
 from pykueue.api.kueue.names import (
     ADMISSION_GATED_BY_ANNOTATION,
     ADMITTED,
@@ -236,7 +236,9 @@ def _admission_errors(workload: Workload, old: Workload | None) -> list[FieldErr
             )
         count = assignment.count if assignment.count is not None else counts.get(assignment.name, 0)
         parts = parts_of(assignment)
-        if parts and sum(part.pods for part in parts) != count:
+        together = sum(part.pods for part in parts)
+        # Once it is admitted, pods that lost their flavor have none until there is another one for them.
+        if parts and (together > count or (together < count and not _was_split(old, assignment.name))):
             text = f"the flavors must have {count} pods together, the count of the podSet"
             errors.append(FieldError(f"{path}.topologyAssignment", INVALID, parts, text))
         if count < 1:
@@ -246,6 +248,13 @@ def _admission_errors(workload: Workload, old: Workload | None) -> list[FieldErr
                 detail = f"must be divisible by the count {count}"
                 errors.append(FieldError(f"{path}.resourceUsage[{resource}]", INVALID, str(amount), detail))
     return errors
+
+
+def _was_split(old: Workload | None, pod_set: str) -> bool:
+    admission = old.status.admission if old is not None else None
+    return admission is not None and any(
+        each.name == pod_set and parts_of(each) for each in admission.pod_set_assignments
+    )
 
 
 def _reclaimable_errors(workload: Workload, gates: Gates) -> list[FieldError]:
@@ -397,10 +406,12 @@ def _admission_change_errors(
 
 
 def _without_topology(admission: Admission) -> tuple[object, ...]:
-    return (
-        admission.cluster_queue,
-        [
-            (item.name, item.flavors, item.resource_usage, item.count, parts_of(item))
-            for item in admission.pod_set_assignments
-        ],
-    )
+    return (admission.cluster_queue, [_fixed(item) for item in admission.pod_set_assignments])
+
+
+def _fixed(item: PodSetAssignment) -> tuple[object, ...]:
+    """What of a pod set stays as it was admitted; one that is split may get other flavors, and shrink."""
+    if not parts_of(item) or not item.count:
+        return item.name, item.flavors, item.resource_usage, item.count
+    per_pod = {resource: amount.nanos // item.count for resource, amount in item.resource_usage.items()}
+    return item.name, sorted(item.flavors), per_pod

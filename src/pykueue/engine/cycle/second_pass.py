@@ -1,5 +1,6 @@
 """Domains for workloads that hold quota already: after admission checks, and in place of failed nodes.
 
+So are flavors for pods that lost theirs (`pod_replacement`).
 Such workloads come before all others of a cycle. One that cannot be placed is tried again later, or evicted.
 Source of the rules: docs/reference/topology-aware-scheduling.md 13 and 15.
 """
@@ -13,12 +14,15 @@ from msgspec.structs import replace
 from pykueue.api import kueue
 from pykueue.api.backoff import exponential_delay
 from pykueue.api.kueue.names import IS_GROUP_WORKLOAD_ANNOTATION
+from pykueue.engine.cycle.evaluation import Evaluator
+from pykueue.engine.cycle.pod_replacement import PodReplacement
 from pykueue.engine.decisions import Assign, Decision, Delay, Evict
 from pykueue.engine.options import Options
+from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.state import State
 from pykueue.engine.topology.capacity import NodeCapacity
 from pykueue.engine.topology.demands import NodeReservation, lost
-from pykueue.engine.workload import RESERVED, WorkloadInfo
+from pykueue.engine.workload import RESERVED, WorkloadInfo, effective_counts, lacks_pods
 
 #: The longest time between two attempts, in seconds; the first attempts are 2 s, 4 s, ... apart.
 DELAY_MAX: Final = 30.0
@@ -27,10 +31,11 @@ DELAY_MAX: Final = 30.0
 class SecondPass:
     """The second passes of one cycle."""
 
-    def __init__(self, state: State, nodes: NodeCapacity, options: Options, now: float) -> None:
+    def __init__(self, state: State, nodes: NodeCapacity, evaluator: Evaluator, now: float) -> None:
         self._state = state
         self._nodes = nodes
-        self._options = options
+        self._evaluator = evaluator
+        self._options = evaluator.options
         self._now = now
         #: Workloads that got other nodes.
         self.moved: set[WorkloadInfo] = set()
@@ -70,6 +75,8 @@ class SecondPass:
     def _decide(self, info: WorkloadInfo, attempts: int) -> Assign | Evict | Delay:
         nodes, queue, options = self._nodes, info.queue, self._options
         assert queue is not None
+        if lacks_pods(info.obj):
+            return self._replace_pods(info, queue, attempts)
         request = nodes.request_of(info.obj, info.scheduling_class)
         failed = [node.name for node in info.obj.status.unhealthy_nodes]
         old: NodeReservation = next((found for shared, found in info.shared if shared is nodes), ())
@@ -96,8 +103,24 @@ class SecondPass:
                 self._state.undo_log.set(info, "eviction_assumed", True)
                 self._state.mark_evicted(info, True)
                 return Evict(info.key, "NodeFailures", found, queue.name, self._state.cycle)
+        return self._delay(info, queue, found, attempts)
+
+    def _delay(self, info: WorkloadInfo, queue: ClusterQueue, why: str, attempts: int) -> Delay:
         until = self._now + exponential_delay(1.0, DELAY_MAX, attempts)
-        return Delay(info.key, queue.name, found, until, self._state.cycle)
+        return Delay(info.key, queue.name, why, until, self._state.cycle)
+
+    def _replace_pods(self, info: WorkloadInfo, queue: ClusterQueue, attempts: int) -> Assign | Delay:
+        """Give pods that lost their flavor another one, beside those that run."""
+        state = self._state
+        found = PodReplacement(info, self._evaluator).find()
+        if isinstance(found, str):
+            return self._delay(info, queue, found, attempts)
+        state.release(info)
+        state.record_undo(info)
+        info.obj = replace(info.obj, status=replace(info.obj.status, admission=found))
+        state.set_reservation(info, found, effective_counts(info.obj, self._options))
+        state.reserve(info, queue)
+        return Assign(info.key, queue.name, found, info.admitted, state.cycle)
 
     def _assign(
         self, info: WorkloadInfo, old: NodeReservation, new: NodeReservation, admitted: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykueue.api.resources import NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from pykueue.api.resources import CLUSTER_QUEUES, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
 from pykueue.manager.rights import allow
 from pykueue.manager.topology.failures import NodeFailures
 from pykueue.manager.topology.ungater import Ungater
@@ -14,10 +14,23 @@ def ungater(workers: int) -> Component:
     """The component that lets pods go to their domains."""
     return Component(
         "topology-ungater",
-        "Pins pods to the domains, or gives them the flavors, that their Workload has; removes their gates.",
-        lambda c: Ungater(c.cluster, c.connection.writer, c.metrics, c.clock, c.workers),
-        watches=(NODES, PODS, RESOURCE_FLAVORS, WORKLOADS),
-        writes=(allow(PODS, "patch"),),
+        "Pins pods to the domains, or gives them the flavors, that their Workload has; removes their gates; "
+        "ends pods whose flavor is lost, and gives back its quota.",
+        lambda c: Ungater(
+            c.cluster,
+            c.connection.writer,
+            c.recorder("kueue-topology-ungater"),
+            c.metrics,
+            c.clock,
+            c.workers,
+        ),
+        watches=(CLUSTER_QUEUES, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS),
+        writes=(
+            WRITE_WORKLOAD_STATUS,
+            allow(PODS, "patch"),
+            allow(PODS, "patch", subresource="status"),
+            RECORD_EVENTS,
+        ),
         workers=workers,
     )
 

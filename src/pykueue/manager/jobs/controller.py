@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.hybrid import split_pod_sets
 from pykueue.api.jobkinds import is_exempt
 from pykueue.api.kueue import names
 from pykueue.api.objects import (
@@ -479,11 +480,19 @@ class JobController:
                 await self._elastic.ungate(job, workload)
                 if missing:
                     await self._create(job, workload, missing)
+            elif any(split_pod_sets(workload)):
+                await self._shrink(job, workload)
             return
         if self._elastic.goes_on(job, workload):
             return
         if not suspended and not self._is_outdated(workload):
             await stop(job, originals, "Not admitted by cluster queue")
+
+    async def _shrink(self, job: Object, workload: Object) -> None:
+        """Let a job go on without pods that have lost their flavor."""
+        smaller = self.integration.shrunk(job, conditions.admitted_counts(workload))
+        if smaller != job:
+            await self._writer.change(self._jobs, job, smaller)
 
     def _is_outdated(self, workload: Object) -> bool:
         """Whether a Workload without an admission has been, or is about to be, given it back.

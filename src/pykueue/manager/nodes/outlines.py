@@ -56,7 +56,8 @@ def node_outline(node: Mapping[str, Any]) -> Object:
 def pod_outline(pod: Mapping[str, Any]) -> Object:
     """A Pod with what ties it to its Workload and its node.
 
-    Of a pod that is ungated one by one the gates, labels, node selector and tolerations; of one that is not
+    Of a pod that is ungated one by one the gates, labels, node selector and tolerations, and of one that may
+    have several flavors whether it could be scheduled; of one that is not
     placed by topology, once it is bound, its requests and host ports.
     """
     metadata, spec = _metadata(pod), pod.get("spec") or {}
@@ -73,13 +74,16 @@ def pod_outline(pod: Mapping[str, Any]) -> Object:
         for key in ("containers", "initContainers"):
             if spec.get(key):
                 kept[key] = [_container(one) for one in spec[key]]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": kept,
-        "status": {"phase": get(pod, "status", "phase")},
-    }
+    status: Object = {"phase": get(pod, "status", "phase")}
+    if HYBRID_ASSIGNMENT_ANNOTATION in annotations_of(pod):
+        known = get(pod, "status", "conditions") or ()
+        status["conditions"] = [_outlined(one) for one in known if one.get("type") == "PodScheduled"]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": kept, "status": status}
+
+
+def _outlined(condition: Mapping[str, Any]) -> Object:
+    fields = ("type", "status", "reason", "lastTransitionTime")
+    return {key: condition[key] for key in fields if key in condition}
 
 
 def _metadata(obj: Mapping[str, Any]) -> Object:

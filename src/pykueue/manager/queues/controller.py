@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pykueue.api import conditions, variants
+from pykueue.api.hybrid import parts_in
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import format_time
@@ -408,7 +409,10 @@ def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
 
 
 def _counts(workload: Mapping[str, Any]) -> list[Any]:
-    return [pods.get("count") for pods in get(workload, "spec", "podSets") or ()]
+    """Pods of each pod set, and of each part of those that are split over flavors."""
+    sizes = [pods.get("count") for pods in get(workload, "spec", "podSets") or ()]
+    given = get(workload, "status", "admission", "podSetAssignments") or ()
+    return [*sizes, *[(one.get("count"), parts_in(one)) for one in given if one.get("topologyAssignment")]]
 
 
 def _flavors(amounts: Iterable[Amount], borrowed: bool = False) -> list[Object]:

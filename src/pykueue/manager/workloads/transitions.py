@@ -29,6 +29,7 @@ from pykueue.api.conditions import (
     WAIT_FOR_START,
     Workload,
 )
+from pykueue.api.hybrid_losses import lost_flavors, marked_usable
 from pykueue.api.meta import ConditionStatus, format_time, parse_time, remove_condition, set_condition
 from pykueue.api.objects import Object, get, replaced
 from pykueue.api.pending_reasons import (
@@ -118,6 +119,8 @@ def reserved(
         result = with_condition(result, BACKFILLED, "True", *backfilled, now)
     elif conditions.condition(result, BACKFILLED) is not None:
         result = without_condition(result, BACKFILLED)
+    if lost := lost_flavors(result):
+        result = marked_usable(result, lost, QUOTA_RESERVED, now)
     result = admitted_as_derived(result, now)
     if waits_for_pods and conditions.is_admitted(result):
         result = waiting_for_start(result, now)
