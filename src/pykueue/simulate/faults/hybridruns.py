@@ -13,15 +13,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pykueue.api.conditions import admitted_counts
 from pykueue.api.hybrid import parts_in
 from pykueue.api.kueue.names import (
     FLAVOR_LABEL,
     HYBRID_ASSIGNMENT_ANNOTATION,
     HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION,
+    HYBRID_LOSS_POLICY_ANNOTATION,
+    MIN_PARALLELISM_ANNOTATION,
+    TOPOLOGY_GATE,
+    WORKLOAD_ANNOTATION,
 )
-from pykueue.api.objects import Object, get, labels_of, replaced
+from pykueue.api.objects import Object, annotations_of, get, key_of, labels_of, replaced
+from pykueue.api.pods import has_gate, is_terminal
+from pykueue.api.resources import PODS
 from pykueue.embedded.nodes.pool import NodePool, Simulation
 
+from .nodeusers import NodeUsers
 from .quota import holds_quota
 from .realpods import RealPods
 from .run import Report, Run, play_run
@@ -42,12 +50,57 @@ POOLS = [
 ]
 
 
+#: What jobs have that lose pods: those do not count as failures.
+_DISRUPTION = {"type": "DisruptionTarget", "status": "True"}
+_IGNORED = {"rules": [{"action": "Ignore", "onPodConditions": [_DISRUPTION]}]}
+
+
+#: Two large nodes for each flavor, so that a flavor may be without any.
+FEW = [
+    NodePool(
+        name=pool.name,
+        count=2,
+        labels=pool.labels,
+        allocatable={"cpu": "40", "memory": "400Gi", "pods": "400"},
+        simulation=pool.simulation,
+    )
+    for pool in POOLS
+]
+
+
 def hybrid_scenario(rng: random.Random) -> Scenario:
     """A scenario whose ClusterQueues have two flavors, and whose Jobs may need both."""
     plan = scenario(rng)
     objects = [_permitting(obj) if obj["kind"] == "ClusterQueue" else obj for obj in plan.objects]
     jobs = [(at, _requested(rng, job)) for at, job in plan.jobs]
     return replace(plan, objects=objects, jobs=jobs)
+
+
+def with_losses(plan: Scenario, rng: random.Random) -> Scenario:
+    """The scenario with policies for lost flavors, and more that happens to nodes for a longer time."""
+    policy: Object = {"lostAfter": rng.choice(("2s", "5s")), "retryAfter": rng.choice(("10s", "40s"))}
+    if rng.random() < 0.5:
+        policy["shrinkAfter"] = rng.choice(("1s", "10s"))
+    objects = [
+        replaced(obj, ("metadata", "annotations", HYBRID_LOSS_POLICY_ANNOTATION), json.dumps(policy))
+        if obj["kind"] == "ClusterQueue"
+        else obj
+        for obj in plan.objects
+    ]
+    jobs = [(at, _tolerant(rng, job)) for at, job in plan.jobs]
+    trouble, acts = plan.trouble * rng.choice((3.0, 10.0)), plan.acts + rng.choice((6, 12, 20))
+    return replace(plan, objects=objects, jobs=jobs, trouble=trouble, acts=acts)
+
+
+def _tolerant(rng: random.Random, job: Object) -> Object:
+    if job["kind"] != "Job" or "completionMode" not in job["spec"]:
+        return job
+    job = replaced(job, ("spec", "podFailurePolicy"), _IGNORED)
+    job = replaced(job, ("spec", "backoffLimitPerIndex"), 20)
+    if job["spec"]["parallelism"] > 2 and rng.random() < 0.5:
+        minimum = str(rng.randint(1, job["spec"]["parallelism"] - 1))
+        job = replaced(job, ("metadata", "annotations", MIN_PARALLELISM_ANNOTATION), minimum)
+    return job
 
 
 def _permitting(queue: Object) -> Object:
@@ -83,6 +136,34 @@ class HybridInvariants(Ungating):
     def _reassigned(self, workload: Object | None, old: Counter[str], new: Counter[str]) -> None:
         if new:
             self._trace.note("hybrid", f"splits into {dict(new)}")
+        if old and new and workload is not None:
+            self._counts_all(workload, new)
+            if sum(new.values()) > sum(admitted_counts(workload).values()):
+                self._violate(workload, f"has more pods in parts than it is admitted with: {dict(new)}")
+
+    def _workload(self, before: Object | None, after: Object | None) -> None:
+        super()._workload(before, after)
+        if before is None or after is None or not (holds_quota(before) and holds_quota(after)):
+            return
+        old, new = admitted_counts(before), admitted_counts(after)
+        for pod_set in get(after, "spec", "podSets") or () if old != new else ():
+            name, least = pod_set["name"], pod_set.get("minCount", pod_set["count"])
+            if old.get(name) != new.get(name) and not least <= new[name] < old[name]:
+                self._violate(after, f"changed from {old[name]} to {new[name]} pods, at least {least}")
+
+    def _counts_all(self, workload: Object, new: Counter[str]) -> None:
+        """No part may shrink below the pods that have its flavor."""
+        key = key_of(workload)
+        there = Counter(
+            self._place(pod)
+            for pod in self.objects(PODS)
+            if not is_terminal(pod)
+            and not has_gate(pod, TOPOLOGY_GATE)
+            and (pod["metadata"]["namespace"], annotations_of(pod).get(WORKLOAD_ANNOTATION)) == key
+        )
+        for flavor, pods in there.items():
+            if flavor and pods > new[flavor]:
+                self._violate(workload, f"has {pods} ungated pods on {flavor}, its part is {new[flavor]}")
 
     def _ungated(self, pod: Object) -> None:
         super()._ungated(pod)
@@ -109,7 +190,25 @@ class HybridRun(Run):
         return RealPods(self.server, self.clock, self._fork(), self.plan.kinds, POOLS)
 
 
+class LossUsers(NodeUsers):
+    """Users beside whom the nodes of the flavors fail."""
+
+    pools = FEW
+
+
+class LossRun(HybridRun):
+    """A run of jobs that are split over flavors, whose nodes fail."""
+
+    users_class = LossUsers
+
+    def real_pods(self) -> RealPods:
+        return RealPods(self.server, self.clock, self._fork(), self.plan.kinds, FEW)
+
+
 def play_hybrid(seed: int) -> Report:
-    """Play the run of this seed, in virtual time."""
+    """Play the run of this seed, in virtual time; in half of them nodes fail."""
     rng = random.Random(f"hybrid {seed}")
-    return replace(play_run(HybridRun, seed, hybrid_scenario(rng), rng, True), options=" --hybrid")
+    plan, kind = hybrid_scenario(rng), HybridRun
+    if seed % 2:
+        plan, kind = with_losses(plan, random.Random(f"losses {seed}")), LossRun
+    return replace(play_run(kind, seed, plan, rng, True), options=" --hybrid")

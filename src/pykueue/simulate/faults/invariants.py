@@ -11,6 +11,7 @@ from pykueue.api.kueue import names
 from pykueue.api.kueue.names import QUEUE_LABEL
 from pykueue.api.objects import Object, annotations_of, controller_of, get, is_deleting, key_of, labels_of
 from pykueue.api.pods import is_terminal
+from pykueue.api.quantity import parse
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     COHORTS,
@@ -520,9 +521,17 @@ def admission_of(workload: Mapping[str, Any]) -> Any:
     given = admission.get("podSetAssignments") or ()
     domains = ("topologyAssignment", "delayedTopologyRequest")
     admission["podSetAssignments"] = [
-        {key: value for key, value in one.items() if key not in domains} for one in given
+        _per_pod(one) if parts_in(one) else {key: value for key, value in one.items() if key not in domains}
+        for one in given
     ]
     return admission
+
+
+def _per_pod(given: Mapping[str, Any]) -> Object:
+    """What a pod set that is split keeps: its pods may get other flavors, and become fewer."""
+    count = int(given["count"])
+    usage = {name: parse(amount).nanos // count for name, amount in given["resourceUsage"].items()}
+    return {"name": given["name"], "usage": usage, "flavors": sorted(given["flavors"])}
 
 
 def _is_inconsistent(workload: Mapping[str, Any]) -> str:

@@ -17,20 +17,17 @@ from pykueue.api.kueue import TopologyAssignment, names
 from pykueue.api.objects import Object, annotations_of, get, replaced
 from pykueue.api.pods import has_gate
 from pykueue.api.quantity import parse
-from pykueue.api.resources import NODES, WORKLOADS
+from pykueue.api.resources import WORKLOADS
 from pykueue.api.topologies import HOSTNAME, expand
-from pykueue.clock import Clock
-from pykueue.embedded.nodes.pool import Level, NodePool, Simulation, ensure_nodes
-from pykueue.kube.client import Client
+from pykueue.embedded.nodes.pool import Level, NodePool, Simulation
 
+from .nodeusers import NodeUsers
 from .quota import holds_quota
 from .realpods import RealPods
 from .run import Report, Run, play_run
 from .scenario import API, FLAVOR_LABEL, FLAVORS, Scenario, scenario
 from .stored import shows_quota
-from .trace import Trace
 from .ungating import Ungating
-from .users import Users
 
 RACK = "example.com/rack"
 TOPOLOGY = "racks"
@@ -92,55 +89,10 @@ def _requested(rng: random.Random, job: Object) -> Object:
     return replaced(job, path, "true" if requested == "unconstrained" else RACK)
 
 
-class TopologyUsers(Users):
-    """Users beside whom nodes fail, are tainted, cordoned and deleted."""
+class TopologyUsers(NodeUsers):
+    """Users beside whom the nodes of the racks fail."""
 
-    def __init__(
-        self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
-    ) -> None:
-        super().__init__(client, clock, rng, scenario, trace)
-        nodes = (self._fail_node, self._taint_node, self._cordon_node, self._delete_node, self._heal_nodes)
-        self._acts = (*self._acts, *nodes * 5)
-
-    async def _change_node(self, what: str, patch: Object) -> str:
-        node = await self._one(NODES)
-        if node is None:
-            return ""
-        await self._patch(NODES, node, patch)
-        return f"{what} node {node['metadata']['name']}"
-
-    async def _fail_node(self) -> str:
-        how = self._rng.choice(("crash", "unreachable", "not-ready"))
-        annotations = {"sim.pykueue.io/fail": how}
-        return await self._change_node(f"({how}) fails", {"metadata": {"annotations": annotations}})
-
-    async def _taint_node(self) -> str:
-        effect = self._rng.choice(("NoSchedule", "NoExecute"))
-        taints = [{"key": "example.com/repair", "effect": effect}]
-        return await self._change_node(f"taints ({effect})", {"spec": {"taints": taints}})
-
-    async def _cordon_node(self) -> str:
-        return await self._change_node("cordons", {"spec": {"unschedulable": True}})
-
-    async def _delete_node(self) -> str:
-        node = await self._one(NODES)
-        if node is None:
-            return ""
-        await self._client.delete(NODES, node["metadata"]["name"], None)
-        return f"deletes node {node['metadata']['name']}"
-
-    async def _heal_nodes(self) -> str:
-        for node in await self._all(NODES):
-            spec: Object = {"unschedulable": None, "taints": None}
-            await self._patch(
-                NODES, node, {"metadata": {"annotations": {"sim.pykueue.io/fail": None}}, "spec": spec}
-            )
-        await ensure_nodes(self._client.transport, self._clock, POOLS)
-        return "heals all nodes"
-
-    async def mend(self) -> None:
-        await super().mend()
-        await self._heal_nodes()
+    pools = POOLS
 
 
 class TopologyInvariants(Ungating):
