@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pykueue.api.hybrid import parts_of
 from pykueue.api.kueue.names import PREEMPTED
 from pykueue.api.meta import format_time
 from pykueue.engine.decision_log import CREATED, DELETED, FIRST_KEPT, Change, Entry, Story
@@ -85,12 +86,14 @@ def _decision(decision: Decision, workload: str) -> str:
         case Preempt():
             place = _place(decision.preemptor_path)
             return f"preempted by {decision.preemptor}{place} due to {PREEMPTION_CAUSES[decision.reason]}"
+        case Assign() if any(map(parts_of, decision.admission.pod_set_assignments)):
+            return message(decision)
         case Assign():
             return "new nodes assigned" if not decision.admitted else "nodes assigned"
         case Evict():
             return f"evicted due to {decision.reason}: {decision.message}"
         case Delay():
-            return f"nodes are looked for again: {decision.message}"
+            return f"tried again later: {decision.message}"
         case Requeue():
             where = "inadmissible" if decision.inadmissible else "pending"
             return f"{where} in ClusterQueue {decision.cluster_queue}: {decision.reason}: {message(decision)}"

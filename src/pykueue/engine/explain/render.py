@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from pykueue.api.hybrid import parts_of, parts_text
 from pykueue.api.meta import format_time
 from pykueue.engine.decisions import Admit, Assign, Decision, Delay, Evict, Preempt, PreemptionReason, Requeue
 from pykueue.engine.explanation import Attempt, BackfillProof, Explanation, Shadow
@@ -44,7 +45,12 @@ def message(decision: Decision) -> str:
         case Requeue():
             return reason_text(decision.explanation)
         case Assign():
-            return "Domains of the topology assigned"
+            split = [
+                f"{given.name}: {parts_text(parts)}"
+                for given in decision.admission.pod_set_assignments
+                if (parts := parts_of(given))
+            ]
+            return f"Flavors assigned: {', '.join(split)}" if split else "Domains of the topology assigned"
         case Evict() | Delay():
             return decision.message
 
