@@ -80,6 +80,8 @@ class WorkloadState(Model):
     reservable: bool = True
     promise: tuple[float, float, int] | None = None
     """When it first had a reservation, from when on that was, and how certain it is in percent."""
+    promised: list[tuple[int, str, str]] = []
+    """The flavors in which capacity was reserved for it last: (pod set, resource, flavor)."""
     fitted: float | None = None
     """Its run time in seconds by finished workloads like it, where that was looked for."""
     assumed: bool = False
@@ -176,6 +178,8 @@ def engine_state(engine: Engine) -> dict[str, Any]:
     """What only the engine knows, as a manifest; the objects are not part of it."""
     state = engine._state
     state.settle()
+    if state.damping.on:
+        state.damping.restore(state.workloads.values())
     found = EngineState(
         options=encode(engine.options),
         now=state.now,
@@ -293,12 +297,26 @@ def _workload(state: State, info: WorkloadInfo) -> WorkloadState:
         scan=_scan(info.scan),
         tried=[_scan(scan) for scan in info.tried],
         promise=None if info.promise is None else info.promise[:3],
+        promised=_promised(info),
         usage=[(*names[flavor_resource], amount) for flavor_resource, amount in info.usage],
         flavor_resources=sorted(names[flavor_resource] for flavor_resource in info.flavor_resources),
         shared={shared.name: shared.encode(reservation) for shared, reservation in info.shared},
         preemptions=info.queue.tree.preemptions.get(info.key, 0) if info.queue is not None else 0,
         **{name: getattr(info, name) for name in _PLAIN},
     )
+
+
+def _promised(info: WorkloadInfo) -> list[tuple[int, str, str]]:
+    found = info.promise.found if info.promise is not None else None
+    if found is None:
+        return []
+    if isinstance(found, Mapping):  # from a dump
+        return [(pods, resource, flavor) for (pods, resource), flavor in found.items()]
+    return [
+        (pods, resource, choice.flavor)
+        for pods, choices in enumerate(found.assignment.choices)
+        for resource, choice in choices.items()
+    ]
 
 
 def _scan(scan: Mapping[tuple[int, str], int]) -> Scan:
@@ -404,7 +422,8 @@ def _take_out(state: State, info: WorkloadInfo) -> None:
 def _restore_workload(state: State, info: WorkloadInfo, found: WorkloadState) -> None:
     for name in _PLAIN:
         setattr(info, name, getattr(found, name))
-    info.promise = None if found.promise is None else Promise(*found.promise, None)
+    flavors = {(pods, resource): flavor for pods, resource, flavor in found.promised}
+    info.promise = None if found.promise is None else Promise(*found.promise, flavors or None)
     info.scan = {(pods, resource): index for pods, resource, index in found.scan}
     info.tried = tuple({(pods, name): index for pods, name, index in scan} for scan in found.tried)
     number = state.flavor_resources.index_of

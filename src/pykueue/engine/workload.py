@@ -54,7 +54,7 @@ class Promise(NamedTuple):
     certainty: int
     """Percentage of the ends that it followed from that are kept: 100 if all are declared, 0 if unknown."""
     found: Any
-    """What it would get, as computed last."""
+    """What it would get, as computed last; after a dump the flavors alone."""
 
 
 class WorkloadInfo:

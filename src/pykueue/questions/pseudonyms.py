@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from pykueue.api.decoding import encode
 from pykueue.api.hybrid import parse_request
+from pykueue.api.hybrid_losses import LOST_PREFIX
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.objects import Object
 
@@ -68,6 +69,7 @@ _COLLECTIONS: Final = frozenset(
 _REFERENCES: Final = frozenset(
     {
         "admissionChecks",
+        "flavorWeights",
         "flavors",
         "metadata",
         "ownerReferences",
@@ -76,8 +78,15 @@ _REFERENCES: Final = frozenset(
         "priorityClasses",
     }
 )
+#: Further fields whose texts are names, by the field that the object is in.
+_NAMES_IN: Final = {
+    "credits": frozenset({"value"}),
+    "localQueue": frozenset({"name", "namespace"}),
+    "selector": frozenset({"namespace"}),
+    "spec": frozenset({"budget", "value"}),  # of a BudgetLedger
+}
 #: Texts for people.
-_TEXTS: Final = frozenset({"explained", "inadmissible", "message", "problem", "reason"})
+_TEXTS: Final = frozenset({"explained", "grantedBy", "inadmissible", "message", "problem", "reason"})
 #: Lists whose items have a `value` that labels could have too.
 _TAINTS: Final = frozenset({"taints", "tolerations"})
 #: Maps of an EngineState whose keys are names.
@@ -89,6 +98,7 @@ _PLACES: Final = {
     "timers": (1,),
     "turns": (0, 1, 2, 5),
     "runTimes": (1, 3),
+    "promised": (2,),
 }
 
 
@@ -145,7 +155,7 @@ def _entries(value: dict[str, Any], field: str, rename: Any) -> Iterator[tuple[s
         if name == "options":
             yield name, each  # of the engine: no names
         elif name == "shared":
-            yield name, {kind: [_placed(one, rename) for one in found] for kind, found in each.items()}
+            yield name, {kind: _reserved(kind, found, rename) for kind, found in each.items()}
         elif isinstance(each, str):
             yield name, _text(each, name, field, rename)
         elif field in _KEYED:
@@ -160,6 +170,10 @@ def _text(value: str, name: str, field: str, rename: Any) -> Any:
         return rename(value)
     if field == "annotations" and name == HYBRID_ASSIGNMENT_ANNOTATION:
         return _renamed_request(value, rename)
+    if name == "type" and value.startswith(LOST_PREFIX):
+        return LOST_PREFIX + rename(value.removeprefix(LOST_PREFIX))
+    if name in _NAMES_IN.get(field, ()):
+        return rename(value)
     is_name = field in _COLLECTIONS and field != "admissionChecks"
     if is_name or (field in _TAINTS and name == "value") or name in _NAMES:
         return rename(value)
@@ -174,6 +188,15 @@ def _renamed_request(text: str, rename: Any) -> str:
         return "removed"
     flavors = [replace(flavor, name=rename(flavor.name)) for flavor in request.flavors]
     return json.dumps(encode(replace(request, flavors=flavors)))
+
+
+def _reserved(kind: str, found: list[Any], rename: Any) -> list[Any]:
+    """What a workload reserves of a shared capacity."""
+    if kind == "nodes":
+        return [_placed(one, rename) for one in found]
+    uid, ledgers, replaces = found
+    named = [[[rename(name) for name in key], *rest] for key, *rest in ledgers]
+    return [rename(uid), named, rename(replaces)]
 
 
 def _placed(placed: list[Any], rename: Any) -> list[Any]:

@@ -234,7 +234,7 @@ class Planner:
         assert info.scheduling_class is not None
         replaced = self._state.replaced_by(info)
         length, own = self._state.backfill.run_time(info, queue.backfill)
-        last: Evaluation | None = info.promise.found if info.promise is not None else None
+        last: Evaluation | Pinned | None = info.promise.found if info.promise is not None else None
         earliest: tuple[float, Evaluation, int] | None = None
 
         timeline.set_windows(
@@ -250,8 +250,11 @@ class Planner:
             if found is not None and (earliest is None or found[0] < earliest[0]):
                 earliest = found
 
-        if last is not None and _is_current(last, queue):
-            consider(lambda: last if holds(last) else None)
+        if isinstance(last, Evaluation):
+            if _is_current(last, queue):
+                consider(lambda: last if holds(last) else None)
+        elif last is not None:  # flavors from a dump
+            consider(lambda: self._evaluator.fitting(info, queue, replaced, last))
         for options in _alternatives(self._evaluator.plan(info.scheduling_class, queue)):
             if earliest is not None and earliest[0] <= self._now:
                 break
