@@ -83,7 +83,7 @@ class PodReplacement:
             flavor.name: (least * size, most * size)
             for flavor, (least, most) in zip(request.flavors, request.bounds(total), strict=True)
         }
-        owed = {name: max(0, least - kept.get(name, 0)) for name, (least, _) in bounds.items()}
+        lacking = {name: max(0, least - kept.get(name, 0)) for name, (least, _) in bounds.items()}
         added: dict[str, int] = {}
         left, why = missing, []
         for option in step.split.options:
@@ -91,14 +91,14 @@ class PodReplacement:
             if name in self._lost:
                 why.append(f"{name} is lost")
                 continue
-            others = sum(amount for other, amount in owed.items() if other != name)
+            others = sum(amount for other, amount in lacking.items() if other != name)
             room = self._room(pods, step, option)
             most = min(room, bounds[name][1] - kept.get(name, 0), left - others)
             count = max(0, most) // size * size
             if count:
                 added[name] = count
                 left -= count
-                owed[name] = max(0, owed[name] - count)
+                lacking[name] = max(0, lacking[name] - count)
                 self._assume(pods, step, option, count)
             else:
                 why.append(f"{name} has room for {max(0, room)}")
