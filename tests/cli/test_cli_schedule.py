@@ -361,13 +361,13 @@ def test_deployment_with_its_replica_sets_and_pods_counts_once(queues: Path) -> 
 
 
 def test_files_with_other_suffixes_in_a_directory_are_ignored(queues: Path) -> None:
-    pools = queues / "nodes.yaml"
-    pools.write_text("pools: []")
+    values = queues / "values.yaml"
+    values.write_text("replicas: 3")
     result = run("-f", str(queues))
     assert result.exit_code == 0
     assert "apiVersion is missing" in result.stderr
     assert "the file is left out" in result.stderr
-    assert run("-f", str(pools)).exit_code == 2
+    assert run("-f", str(values)).exit_code == 2
 
 
 def test_wrong_options_are_refused(queues: Path) -> None:

@@ -136,6 +136,30 @@ def test_the_table_shows_where_pods_are_placed(tmp_path: Path) -> None:
     ]
 
 
+def test_the_example_is_placed_on_the_nodes_of_its_node_pools() -> None:
+    found = run("-f", str(Path(__file__).parents[2] / "examples" / "topology"))
+    assert (found.exit_code, found.stderr) == (0, ""), found.output
+    picture = found.stdout.partition("Nodes of flavor a100, topology data-center:\n")[2]
+    assert [line.split() for line in picture.partition("\n\n")[0].splitlines()] == [
+        ["DOMAIN", "CPU", "NVIDIA.COM/GPU", "PODS", "PODS"],
+        ["gpu-block-0"],
+        ["gpu-block-0-rack-0"],
+        ["gpu-0", "2/64", "8/8", "2/110", "default/job-train:", "2"],
+        ["gpu-1", "2/64", "8/8", "2/110", "default/job-train:", "2"],
+        ["gpu-block-0-rack-1"],
+        ["gpu-2", "4/64", "8/8", "4/110", "default/job-pairs:", "4"],
+        ["gpu-3", "4/64", "8/8", "4/110", "default/job-pairs:", "4"],
+        ["(1", "domain", "without", "pods)"],
+    ]
+
+
+def test_a_fault_of_a_node_pool_is_named(tmp_path: Path) -> None:
+    (tmp_path / "nodes.yaml").write_text("pools:\n- {name: n, allocatable: {cpu: many}}\n")
+    found = run("-f", str(tmp_path))
+    assert found.exit_code == 2
+    assert f"{tmp_path}/nodes.yaml: pools[0].allocatable" in found.stderr
+
+
 def test_pods_on_nodes_that_are_in_no_workload_use_their_nodes(tmp_path: Path) -> None:
     containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}]
     daemon = {

@@ -25,6 +25,7 @@ from pykueue.manager.configuration import Configuration
 from .checks import GROUPS, Checks, Problem, problem
 from .files import InputError, texts
 from .jobs import Held, Jobs, workload_of
+from .pools import nodes_of
 
 Manifest = dict[str, Any]
 
@@ -102,7 +103,12 @@ class Source:
                     for place, manifest in load_with_places(text, source):
                         yield Document(place, manifest)
                 except YamlError as error:
-                    if isinstance(error, NoObjectError) and path.is_dir():
+                    is_object = not isinstance(error, NoObjectError)
+                    nodes = None if is_object else nodes_of(text, source)
+                    if nodes is not None:
+                        yield from (Document(source, node) for node in nodes)
+                        continue
+                    if not is_object and path.is_dir():
                         self.warnings.append(f"{error}; the file is left out")
                         continue
                     raise InputError(str(error)) from None
