@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 import yaml
 from besidekueue_manager import KueueManager, folder
+from besidekueue_recording import recording
 from cli_processes import Up
 
 from pykueue.api import conditions
@@ -277,6 +278,7 @@ def with_shadow(minutes: float, scratch: Path) -> Callable[[Path], Callable[[Cli
     def at(kubeconfig: Path) -> Callable[[Client], Awaitable[None]]:
         async def follow(_: Client) -> None:
             command = [sys.executable, "-m", "pykueue.cli.main", "shadow", "--kubeconfig", str(kubeconfig)]
+            command += ["--manager-log", str(scratch / "kueue.log")]
             with (scratch / "report.json").open("w") as out, (scratch / "shadow.log").open("w") as log:
                 process = await asyncio.create_subprocess_exec(
                     *command, "--for", f"{minutes * 60:.0f}s", "-o", "json", stdout=out, stderr=log
@@ -296,10 +298,15 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1.0, help="Jobs a second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--record", action="store_true", help="record changes instead of comparing decisions")
     given = parser.parse_args()
     scratch = given.folder or Path(tempfile.mkdtemp())
     scratch.mkdir(parents=True, exist_ok=True)
-    beside_kueue(given.kind, given.rate, given.seed, scratch, with_shadow(given.minutes, scratch))
+    follow = recording if given.record else with_shadow
+    beside_kueue(given.kind, given.rate, given.seed, scratch, follow(given.minutes, scratch))
+    if given.record:
+        print(f"recording and logs: {scratch}")
+        return
     report = msgspec.json.decode((scratch / "report.json").read_bytes(), type=Report)
     print("\n".join(report_text(report)))
     print(f"report and logs: {scratch}")

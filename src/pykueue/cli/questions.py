@@ -366,6 +366,13 @@ def story(**options: Any) -> None:
     metavar="DURATION",
     help="How long nothing changes before decisions that the manager does not make are reported.",
 )
+@click.option(
+    "--manager-log",
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help="Log of Kueue's manager, which shows the snapshots of its cycles; it may still be written. "
+    "-: standard input.",
+)
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Port of /metrics; 0: any free port.")
 @output_options("pykueue.questions.shadow", "Report")
 def shadow(**options: Any) -> None:

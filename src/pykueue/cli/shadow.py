@@ -23,6 +23,7 @@ from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.serving.listener import Listener
 from pykueue.questions.cluster_state import ClusterState, followed_kinds, read_cluster
 from pykueue.questions.shadow import KUEUE_FLUSH_DELAY, Difference, Report, Settings, Shadow
+from pykueue.questions.shadow.followers import LogFile
 from pykueue.questions.shadow.metrics import ShadowMetrics
 from pykueue.questions.shadow.report import difference_text, report_text
 
@@ -42,6 +43,7 @@ async def _follow(
     settings: Settings,
     seconds: float | None,
     metrics_port: int | None,
+    manager_log: LogFile | None,
 ) -> Report:
     """Compare until a signal or for some seconds. Raises what `read_cluster` raises, and `_Incomplete`."""
     transport = await connect(source.kubeconfig)
@@ -68,7 +70,7 @@ async def _follow(
             raise _Incomplete("\n".join(state.unread))
         kinds = (*state.further_kinds, *await followed_kinds(client))
         options = replace(state.options(), flush_delay=0.0 if state.has_own_kinds else KUEUE_FLUSH_DELAY)
-        shadow = Shadow(client, options, kinds, settings, clock, compared)
+        shadow = Shadow(client, options, kinds, settings, clock, compared, manager_log)
         if metrics_port is not None:
             await listener.open("", metrics_port)
             log.warning("metrics are served at :%d/metrics", listener.port)
@@ -93,6 +95,7 @@ def run(
     window: float,
     patience: float,
     metrics_port: int | None,
+    manager_log: str | None,
     output: str,
 ) -> None:
     """Carry out the command, whose options `questions` describes."""
@@ -101,7 +104,8 @@ def run(
     settings = Settings(settle, window, patience)
     try:
         configuration = load_configuration(source.config) if source.config is not None else None
-        report = run_event_loop(_follow(source, configuration, settings, length, metrics_port))
+        log_file = LogFile(manager_log) if manager_log is not None else None
+        report = run_event_loop(_follow(source, configuration, settings, length, metrics_port, log_file))
     except ConfigurationError as error:
         click.echo(str(error), err=True)
         sys.exit(WRONG)

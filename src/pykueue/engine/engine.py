@@ -29,6 +29,7 @@ from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.explain.queries import Queries
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.flavors.plan import TopologyTerms
+from pykueue.engine.following import Following
 from pykueue.engine.options import Options
 from pykueue.engine.policies import NO_POLICIES, Policies
 from pykueue.engine.queues.cluster_queue import ClusterQueue
@@ -80,6 +81,8 @@ class Engine(Queries):
             self._state.damping,
         )
         super().__init__(self._state, self._evaluator)
+        #: What another manager did, where the engine follows one.
+        self.following = Following(self._state, self._evaluator, self._rules, self.fork)
 
     def _topology_terms(self) -> TopologyTerms | None:
         state, options = self._state, self.options

@@ -8,7 +8,7 @@ Source of the rules: docs/reference/kueue-semantics.md 5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
 from heapq import heappush
@@ -62,6 +62,8 @@ class TreeCycle:
         self.outcomes = Outcomes(state, evaluator, rules, now)
         #: Workloads that got other nodes in this cycle: they are not preempted in it as well.
         self.moved: AbstractSet[WorkloadInfo] = frozenset()
+        #: Positions of workloads, by key, among those of the same rank.
+        self.among_equals: Mapping[str, int] = {}
         #: Workloads for which others of this cycle were preempted. Under fair sharing they go first: shares
         #: do not consider earlier preemptions, so the two could preempt each other forever.
         self._preempted_for: set[str] = set()
@@ -120,6 +122,7 @@ class TreeCycle:
             entry.found.assignment.level,
             -info.priority if self._rules.by_priority else 0,
             info.timestamp,
+            self.among_equals.get(info.key, 0),
             info.created,
             info.key,
         )
@@ -132,7 +135,12 @@ class TreeCycle:
             info.key,
             entry.queue,
             entry.found.assignment.demand(entry.queue),
-            (-info.priority if self._rules.by_priority else 0, info.timestamp, info.created),
+            (
+                -info.priority if self._rules.by_priority else 0,
+                info.timestamp,
+                self.among_equals.get(info.key, 0),
+                info.created,
+            ),
             (
                 not (self._rules.preemptors_first and entry.is_preemptor),
                 info.preemption_attempts < MANY_PREEMPTION_ATTEMPTS,

@@ -318,32 +318,32 @@ class Comparison:
                 return Verdict(about.kind == "Requeue", _pending_text(fork, key), tuple(ahead))
             return Verdict(last.equal, last.text, tuple(ahead), last.preempted)
 
-    # --- what the manager does not decide -------------------------------------------------------------------
 
-    def overdue(self, now: float) -> Iterator[Difference]:
-        """Decisions of the engine on the present state, which the manager had time to make."""
-        found: list[tuple[str, str]] = []
-        for name in self.engine.cluster_queues():
-            with self.engine.fork() as fork:
-                fork.focus([name])
-                for each in fork.cycle(now) if fork.has_heads() else ():
-                    if isinstance(each, Admit):
-                        found.append((each.key, f"admit: {assignment_text(each.admission)}"))
-                    elif isinstance(each, Preempt):
-                        found.append((each.preemptor, f"preempt {each.key} for {each.preemptor}"))
-        found = list(dict(found[:OVERDUE_MAX]).items())
-        version = max((change.version for change in self._history), default=0)
-        for key, text in found:
-            yield Difference(
-                workload=key,
-                kind="Overdue",
-                cause="Overdue",
-                resource_version=version,
-                time=format_time(now),
-                manager="no decision",
-                engine=text,
-                evidence=[f"nothing changed since resourceVersion {version}"],
-            )
+def overdue(engine: Engine, version: int, now: float) -> Iterator[Difference]:
+    """Decisions of the engine on the present state, which the manager had time to make.
+
+    `version`: resourceVersion of the last change; `now`: in seconds since 1970.
+    """
+    found: list[tuple[str, str]] = []
+    for name in engine.cluster_queues():
+        with engine.fork() as fork:
+            fork.focus([name])
+            for each in fork.cycle(now) if fork.has_heads() else ():
+                if isinstance(each, Admit):
+                    found.append((each.key, f"admit: {assignment_text(each.admission)}"))
+                elif isinstance(each, Preempt):
+                    found.append((each.preemptor, f"preempt {each.key} for {each.preemptor}"))
+    for key, text in dict(found[:OVERDUE_MAX]).items():
+        yield Difference(
+            workload=key,
+            kind="Overdue",
+            cause="Overdue",
+            resource_version=version,
+            time=format_time(now),
+            manager="no decision",
+            engine=text,
+            evidence=[f"nothing changed since resourceVersion {version}"],
+        )
 
 
 def _ago(change: Change, about: Observed) -> str:

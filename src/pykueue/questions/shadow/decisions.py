@@ -26,6 +26,8 @@ _DOMAINS_SHOWN: Final = 8
 #: In messages of pending workloads: it does not fit; it stays active nevertheless.
 _UNFIT: Final = "couldn't assign flavors"
 _PREEMPTING: Final = "Pending the preemption of"
+_DEFERRED: Final = "will fit after these preemptions complete"
+_PREEMPTIONS: Final = re.compile(rf"{_PREEMPTING} (\d+)")
 _SKIPPED: Final = "no longer fits after processing another workload"
 
 
@@ -62,6 +64,17 @@ class Observed:
     def is_preempting(self) -> bool:
         """Whether the workload is pending until others are preempted for it."""
         return _PREEMPTING in self._pending_text()
+
+    @property
+    def awaits_preemption(self) -> bool:
+        """Whether the workload is pending until others, which it or another one preempts, have stopped."""
+        return self.is_preempting or _DEFERRED in self._pending_text()
+
+    @property
+    def preemptions(self) -> int | None:
+        """How many workloads are preempted for a pending one, if its message says so."""
+        match = _PREEMPTIONS.search(self._pending_text())
+        return int(match.group(1)) if match is not None else None
 
     def _pending_text(self) -> str:
         if self.kind != "Requeue":

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pykueue.api import DecodeError
 from pykueue.api.conversion import ConversionError
-from pykueue.api.meta import format_time
 from pykueue.api.objects import key_of
 from pykueue.api.resources import KUEUE_GROUP, Resource
 from pykueue.clock import Clock
-from pykueue.engine import Engine, Options
+from pykueue.engine import Options
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Informer, InformerFactory
 from pykueue.questions.cluster_state import typed
-from pykueue.questions.shadow.changes import Change, ChangeQueue, version_of
-from pykueue.questions.shadow.comparison import Comparison
-from pykueue.questions.shadow.decisions import observed
-from pykueue.questions.shadow.report import TIMING, DecisionKind, Difference, Report, Tally
+from pykueue.questions.shadow.changes import Change, version_of
+from pykueue.questions.shadow.comparison import overdue
+from pykueue.questions.shadow.decisions import Observed
+from pykueue.questions.shadow.followers import ChangeFollower, Follower, LogFile, LogFollower
+from pykueue.questions.shadow.report import DecisionKind, Difference, Report, Tallies
 
-#: Differences that a report lists.
-DIFFERENCES_MAX: Final = 1000
 #: Changes between two looks at the clock and other tasks.
 _BATCH: Final = 50
 
@@ -58,21 +55,27 @@ class Shadow:
         settings: Settings | None = None,
         clock: Clock | None = None,
         on_compared: OnCompared | None = None,
+        log: LogFile | None = None,
     ) -> None:
-        """`kinds` are followed in the versions given, in the order in which the engine should know them."""
+        """`kinds` are followed in the versions given, in the order in which the engine should know them.
+
+        `log`: that of Kueue's manager, if it can be read.
+        """
         self._clock = clock or Clock()
         self._settings = settings or Settings()
         self._caches = InformerFactory(client, clock=self._clock)
         self._kinds = [(kind, self._caches.informer(kind, optional=True)) for kind in kinds]
-        self._comparison = Comparison(Engine(options), self._settings.window)
-        self._queue = ChangeQueue()
+        self._follower: Follower = (
+            ChangeFollower(options, self._settings.window, self._compared)
+            if log is None
+            else LogFollower(options, log, self._compared)
+        )
         self._on_compared = on_compared
         self._started: float | None = None
         self._changes = 0
-        self._tallies: dict[str, Tally] = {}
-        self._differences: deque[Difference] = deque(maxlen=DIFFERENCES_MAX)
-        self._omitted = 0
+        self._tallies = Tallies()
         self._last_change = 0.0
+        self._last_version = 0
         self._checked_overdue = True
         self._overdue: set[str] = set()
         self._unread: dict[str, str] = {}
@@ -91,13 +94,16 @@ class Shadow:
             await asyncio.gather(following, return_exceptions=True)
 
     def _begin(self) -> None:
-        for kind, informer in self._kinds:
-            for obj in informer.list():
-                change = self._change(kind, None, obj)
-                if change is not None:
-                    self._comparison.apply(change)
-            self._follow(kind, informer)
         self._started = self._last_change = self._clock.time()
+        found = [
+            change
+            for kind, informer in self._kinds
+            for obj in informer.list()
+            if (change := self._change(kind, None, obj)) is not None
+        ]
+        self._follower.begin(found, self._started)
+        for kind, informer in self._kinds:
+            self._follow(kind, informer)
         log.info("following the decisions of the manager")
 
     def _follow(self, kind: Resource, informer: Informer) -> None:
@@ -109,7 +115,10 @@ class Shadow:
                 return  # part of the state at the start
             change = self._change(kind, before, after)
             if change is not None:
-                self._queue.add(change)
+                self._follower.add(change)
+                self._changes += 1
+                self._last_change, self._checked_overdue = change.received, False
+                self._last_version = max(self._last_version, change.version)
 
         informer.on_event(on_event)
         known.clear()
@@ -133,66 +142,32 @@ class Shadow:
             return None
 
     async def _work(self, before: float) -> None:
-        for number, change in enumerate(self._queue.settled(before)):
-            self._take(change)
-            if number % _BATCH == _BATCH - 1:
+        for number, _ in enumerate(self._follower.work(before), 1):
+            if number % _BATCH == 0:
                 await asyncio.sleep(0)
         now = self._clock.time()
-        quiet = not len(self._queue) and now - self._last_change > self._settings.patience
+        quiet = not self._follower.waiting() and now - self._last_change > self._settings.patience
         if quiet and not self._checked_overdue:
             self._checked_overdue = True
-            for difference in self._comparison.overdue(now):
+            for difference in overdue(self._follower.engine, self._last_version, now):
                 if difference.workload not in self._overdue:
                     self._overdue.add(difference.workload)
                     self._count("Overdue", difference)
 
-    def _take(self, change: Change) -> None:
-        decision = observed(change)
-        if decision is not None:
-            self._overdue.discard(decision.workload)
-            self._count(decision.kind, self._comparison.compare(decision, self._queue.following()))
-        self._comparison.apply(change)
-        self._changes += 1
-        self._last_change, self._checked_overdue = change.received, False
+    def _compared(self, about: Observed, difference: Difference | None) -> None:
+        self._overdue.discard(about.workload)
+        self._count(about.kind, difference)
 
     def _count(self, kind: DecisionKind, difference: Difference | None) -> None:
-        tally = self._tallies.setdefault(kind, Tally())
-        tally.decisions += 1
-        if difference is None:
-            tally.equal += 1
-        else:
-            tally.causes[difference.cause] = tally.causes.get(difference.cause, 0) + 1
-            self._omitted += len(self._differences) == DIFFERENCES_MAX
-            self._differences.append(difference)
+        self._tallies.count(kind, difference)
         if self._on_compared is not None:
             self._on_compared(kind, difference)
 
     def report(self) -> Report:
         """What was compared so far."""
         now = self._clock.time()
-        made = {kind: tally for kind, tally in self._tallies.items() if kind != "Overdue"}
-        decisions = sum(tally.decisions for tally in made.values())
-        equal = sum(tally.equal for tally in made.values())
-        overdue = self._tallies.get("Overdue", Tally())
-        timing = sum(tally.causes.get(cause, 0) for tally in made.values() for cause in TIMING)
-        causes: dict[str, int] = {}
-        for tally in self._tallies.values():
-            for cause, count in tally.causes.items():
-                causes[cause] = causes.get(cause, 0) + count
-        return Report(
-            start=format_time(self._started if self._started is not None else now),
-            end=format_time(now),
-            decisions=decisions,
-            equal=equal,
-            share_equal=equal / decisions if decisions else 1.0,
-            share_in_cycle=(equal + causes.get("Snapshot", 0)) / decisions if decisions else 1.0,
-            share_same=(equal + timing) / decisions if decisions else 1.0,
-            kinds=made,
-            overdue=overdue.decisions,
-            causes=causes,
-            differences=list(self._differences),
-            omitted=self._omitted,
-            changes=self._changes,
-            late_changes=self._queue.late,
-            unread=[f"{what}: {why}" for what, why in self._unread.items()],
-        )
+        report = self._tallies.report(self._started if self._started is not None else now, now)
+        report.cycles, report.late_changes = self._follower.cycles, self._follower.late
+        report.changes = self._changes
+        report.unread = [f"{what}: {why}" for what, why in self._unread.items()]
+        return report
