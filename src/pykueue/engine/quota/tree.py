@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pykueue.api import kueue
 from pykueue.api.cohorts import find_cycle
 from pykueue.engine.quota.flavor_resources import FlavorResources
-from pykueue.engine.quota.usage import FlavorUsage, quota_units
+from pykueue.engine.quota.usage import UNLIMITED, FlavorUsage, quota_units
 from pykueue.engine.undo_log import UndoLog
 
 if TYPE_CHECKING:
@@ -173,7 +173,9 @@ class Forest:
             if node in seen:
                 continue
             root = self._root(node)
-            if root is not None:
+            if root is not None and len(dirty) == 1 and self._requote(node, root):
+                rebuilt.append(root.tree)
+            elif root is not None:
                 rebuilt.append(self._build(root, seen))
             else:
                 rebuilt.extend(self._disable(node, seen))
@@ -226,6 +228,67 @@ class Forest:
         tree.queues.sort(key=lambda queue: queue.name)
         return tree
 
+    def _requote(self, node: Node, root: Node) -> bool:
+        """Gives a ClusterQueue other amounts of what it has quota for; False if more than that changed.
+
+        The tree and its usages stay: only what the amounts change is counted again, up to the root.
+        """
+        tree = root.tree
+        if not node.is_queue or node.tree is not tree or tree.root is not root or tree.cyclic:
+            return False
+        if node.path != (*(above.name for above in reversed(list(node.ancestors()))), node.name):
+            return False
+        after = self._own_usages(node)
+        if after.keys() != node.flavor_usages.keys():
+            return False
+        if any(part.subtree >= UNLIMITED or part.usage >= UNLIMITED for part in after.values()):
+            return False  # sums that are capped cannot be corrected by a difference
+        for above in node.ancestors():
+            if any(above.flavor_usages[each].subtree >= UNLIMITED for each in after):
+                return False
+        put = self.undo_log.set
+        for flavor_resource, part in after.items():
+            at: FlavorUsage | None = node.flavor_usages[flavor_resource]
+            new = part.nominal, part.borrowing_limit, part.lending_limit
+            if at is None or new == (at.nominal, at.borrowing_limit, at.lending_limit):
+                continue
+            for name, value in zip(("nominal", "borrowing_limit", "lending_limit"), new, strict=True):
+                put(at, name, value)
+            subtree, withheld, usage = part.subtree - at.subtree, 0, 0
+            while at is not None:
+                before = at.subtree - at.local, at.local, max(0, at.usage - at.local)
+                for name in ("subtree", "local", "cap", "withheld", "usage"):
+                    put(at, name, getattr(at, name))
+                at.subtree += subtree
+                at.withheld += withheld
+                at.usage += usage
+                at.finish()
+                if at.subtree >= UNLIMITED:
+                    return False
+                subtree = at.subtree - at.local - before[0]
+                withheld = at.local - before[1]
+                usage = max(0, at.usage - at.local) - before[2]
+                at = at.parent
+        self._reach(root, {})
+        put(tree, "preemptions", {})
+        put(tree, "reserved", None)
+        for queue in tree.queues:
+            queue.rebuilt()
+        return True
+
+    def _own_usages(self, node: Node) -> dict[int, FlavorUsage]:
+        """New usages of a ClusterQueue."""
+        queue: ClusterQueue = node  # type: ignore[assignment]
+        flavor_usages: dict[int, FlavorUsage] = {}
+        self._quotas(node, flavor_usages, queue.resource_groups(), *queue.quota_percents())
+        for flavor_resource in queue.reserved_flavor_resources():
+            if flavor_resource not in flavor_usages:
+                flavor_usages[flavor_resource] = self._flavor_usage(node, flavor_resource)
+            flavor_usages[flavor_resource].usage = queue.reserved_amount(flavor_resource)
+        for flavor_usage in flavor_usages.values():
+            flavor_usage.finish()
+        return flavor_usages
+
     def _fill(
         self, node: Node, tree: Tree, above: tuple[str, ...], seen: set[Node]
     ) -> dict[int, FlavorUsage]:
@@ -252,15 +315,11 @@ class Forest:
             groups = node.obj.spec.resource_groups if node.obj is not None else []
             self._quotas(node, flavor_usages, groups)
         else:
-            queue: ClusterQueue = node  # type: ignore[assignment]
-            tree.queues.append(queue)
-            self._quotas(node, flavor_usages, queue.resource_groups(), *queue.quota_percents())
-            for flavor_resource in queue.reserved_flavor_resources():
-                if flavor_resource not in flavor_usages:
-                    flavor_usages[flavor_resource] = self._flavor_usage(node, flavor_resource)
-                flavor_usages[flavor_resource].usage = queue.reserved_amount(flavor_resource)
-        for flavor_usage in flavor_usages.values():
-            flavor_usage.finish()
+            tree.queues.append(node)  # type: ignore[arg-type]
+            flavor_usages = self._own_usages(node)
+        if isinstance(node, Cohort):
+            for flavor_usage in flavor_usages.values():
+                flavor_usage.finish()
         self.undo_log.set(node, "height", height)
         self._adopt(node, tree, path, flavor_usages)
         return flavor_usages
@@ -305,7 +364,9 @@ class Forest:
         """
         potentials = dict(above)
         for flavor_resource, flavor_usage in node.flavor_usages.items():
-            flavor_usage.reach()
+            potential = flavor_usage.reach()
+            if potential != flavor_usage.potential:
+                self.undo_log.set(flavor_usage, "potential", potential)
             potentials[flavor_resource] = flavor_usage.potential
         if not isinstance(node, Cohort):
             return
@@ -313,7 +374,8 @@ class Forest:
         for flavor_resource, potential in potentials.items():
             resource = self.flavor_resources.resource(flavor_resource)
             lendable[resource] = lendable.get(resource, 0) + potential
-        self.undo_log.set(node, "lendable", lendable)
+        if lendable != node.lendable:
+            self.undo_log.set(node, "lendable", lendable)
         for child in (*node.children.values(), *node.queues.values()):
             self._reach(child, potentials)
 

@@ -117,13 +117,12 @@ class FlavorUsage:
         bound = self.borrowing_limit
         self.cap = None if bound is None or bound >= UNLIMITED else subtree - self.local + bound
 
-    def reach(self) -> None:
-        """Derives `potential`, the parent's being known."""
+    def reach(self) -> int:
+        """The potential, the parent's being known."""
         parent = self.parent
         if parent is None:
-            self.potential = self.subtree
-            return
+            return self.subtree
         potential = min(self.local + parent.potential, UNLIMITED)
         if self.cap is not None:
             potential = min(potential, self.cap + self.local)
-        self.potential = potential
+        return potential
