@@ -15,11 +15,12 @@ from pykueue.engine.cycle.outcomes import Outcomes
 from pykueue.engine.cycle.rules import CycleRules
 from pykueue.engine.cycle.tree_cycle import TreeCycle
 from pykueue.engine.decisions import Decision, RequeueReason
+from pykueue.engine.events import Event
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota.tree import Tree, tree_order
 from pykueue.engine.state import State
-from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, WorkloadInfo
+from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, NO_SCAN, WorkloadInfo
 
 _Fork = Callable[[], AbstractContextManager[Any]]
 
@@ -36,25 +37,41 @@ class Following:
         self._evaluator = evaluator
         self._rules = rules
         self._fork = fork
+        #: What the last cycle that was decided tried: flavors, and the generation of the queue.
+        self._tried: list[tuple[WorkloadInfo, Mapping[tuple[int, str], int], int]] = []
 
-    def decide(self, heads: Sequence[str], now: float, in_order: bool = False) -> list[Decision]:
+    def decide(
+        self, heads: Sequence[str], now: float, in_order: bool = False, after: Sequence[Event] = ()
+    ) -> list[Decision]:
         """What the engine decides in a cycle, at `now` (seconds since 1970), that considers these workloads.
 
         Keys of workloads that are not pending are left out. `in_order`: of workloads of the same rank, those
-        that are named first come first. Nothing of it takes effect, except that workloads without quota
-        remember which flavors were tried for them.
+        that are named first come first. `after`: events that come before the cycle. Nothing of it takes
+        effect; `remember` says that the other manager made this cycle.
         """
         state = self._state
         state.settle()
-        found = [info for key in heads if (info := state.workloads.get(key)) is not None]
         among_equals = {key: position for position, key in enumerate(heads)} if in_order else {}
-        with self._fork():
+        with self._fork() as fork:
+            for event in after:
+                fork.apply(event)
+            state.rebuild()
+            found = [info for key in heads if (info := state.workloads.get(key)) is not None]
             pending = [info for info in found if info.place in (ACTIVE, INADMISSIBLE)]
             decisions = self._cycle(pending, now, among_equals)
-            tried = [(info, info.scan, info.scan_generation) for info in found]
-        for info, scan, generation in tried:
-            info.scan, info.scan_cycle, info.scan_generation = scan, state.cycle, generation
+            self._tried = [(info, info.scan, info.scan_generation) for info in found]
         return decisions
+
+    def remember(self) -> bool:
+        """The workloads of the last `decide` remember which flavors were tried for them.
+
+        Whether a search goes on in the next cycle.
+        """
+        for info, scan, generation in self._tried:
+            info.scan, info.scan_cycle, info.scan_generation = scan, self._state.cycle, generation
+        searching = any(scan for _, scan, _ in self._tried)
+        self._tried = []
+        return searching
 
     def begin_cycle(self, now: float) -> None:
         """The other manager begins a cycle, at `now` (seconds since 1970)."""
@@ -86,21 +103,25 @@ class Following:
         info = queue.pending.head(self._evaluator.usage_of, queue.blocks)
         return info.key if info is not None else ""
 
-    def note_requeued(self, key: str, reason: RequeueReason) -> None:
+    def note_requeued(self, key: str, reason: RequeueReason, inadmissible: bool | None = None) -> None:
         """The other manager considered a pending workload and returned it to its queue for a reason.
 
-        That manager puts a workload first for which it preempted others until it leaves its queue, even if it
-        does not fit any more (defect D5 of the reference).
+        `inadmissible`: whether it is, there; None: as the reason says. That manager puts a workload first for
+        which it preempted others until it leaves its queue, even if it does not fit any more (defect D5 of
+        the reference).
         """
         info = self._state.workloads.get(key)
         queue = info.queue if info is not None else None
         if info is None or queue is None or info.place not in (ACTIVE, INADMISSIBLE):
             return
-        self._state.activate(info)
-        self._state.places.move(info, IN_FLIGHT)
         preemptor = info if reason in _PREEMPTING else queue.pending.preemptor
-        outcomes = Outcomes(self._state, self._evaluator, self._rules, self._state.now)
-        outcomes.return_to_queue(info, queue, "Pending", reason, Explanation())
+        self._state.activate(info)
+        if inadmissible:
+            info.scan = NO_SCAN
+        if inadmissible is not False:
+            self._state.places.move(info, IN_FLIGHT)
+            outcomes = Outcomes(self._state, self._evaluator, self._rules, self._state.now)
+            outcomes.return_to_queue(info, queue, "Pending", reason, Explanation())
         queue.pending.preemptor = preemptor
 
     def note_flushed(self, cohort: str = "", cluster_queue: str = "") -> None:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.meta import format_time
-from pykueue.engine import Admit, Decision, Engine, Preempt, Requeue
+from pykueue.engine import Admit, Decision, Engine, Event, Preempt, Requeue
 from pykueue.engine.explain.render import reason_text
 from pykueue.questions.shadow.changes import Change
 from pykueue.questions.shadow.decisions import Observed, assignment_text, observed, same_assignment
@@ -28,6 +28,11 @@ from pykueue.questions.shadow.report import Cause, Difference
 DELAY: Final = 5.0
 #: How much the clock of the manager may be behind, in seconds.
 SKEW: Final = 0.5
+
+#: Changes without which a cycle is tried again.
+CHANGES_MAX: Final = 10
+#: How long the manager may take until a change of which its log tells is in its caches, in seconds.
+DELAY_OF_CACHES: Final = 0.1
 
 _Key = tuple[str, str, str]
 #: Called with a decision of the manager and the difference; None if the engine decides the same.
@@ -63,6 +68,20 @@ class _Judgement(NamedTuple):
     """What the engine preempts."""
     preemptions: int = 0
     """For how many preemptions it waits."""
+    evidence: tuple[str, ...] = ()
+
+
+class _Trial(NamedTuple):
+    """A cycle that differs from the one in question."""
+
+    cause: Cause
+    """What it shows where the decision is then the same."""
+    undone: tuple[Event, ...] = ()
+    """What undoes changes."""
+    evidence: tuple[str, ...] = ()
+
+
+_UNCHANGED: Final = _Trial("Decision")
 
 
 class CycleComparison:
@@ -86,8 +105,17 @@ class CycleComparison:
         #: Versions of decisions that cycles made and that the caches do not have.
         self._attributed: set[int] = set()
         self._keys: dict[str, str] = {}
+        #: Decisions that the caches do not have yet, by workload; preemptions by preemptor (uid) as well.
+        self._decisions: dict[str, list[Observed]] = {}
+        self._preemptions: dict[str, list[Observed]] = {}
+        #: The changes that the caches had last, with the times at which the log tells of them.
+        self._recent: deque[tuple[float, Change]] = deque(maxlen=CHANGES_MAX)
         #: By workload: how the last cycle compares that preempted others for it, and the last that did not.
         self._last: dict[str, dict[bool, _Judgement]] = {}
+        #: How often something changed that a decision can depend on.
+        self._changes = 0
+        #: The last cycle, by its heads and the changes until then, if the same follows from it again.
+        self._repeatable: tuple[object, list[Decision]] = None, []
         self.cycles = 0
         self.attempts = 0
         """Workloads that cycles considered."""
@@ -104,6 +132,11 @@ class CycleComparison:
     def add(self, change: Change) -> None:
         """A watch delivered a change; the log tells when the manager has it."""
         self._note(change)
+        about = observed(change)
+        if about is not None:
+            if about.kind == "Preempt":
+                self._preemptions.setdefault(about.preemptor_uid, []).append(about)
+            self._decisions.setdefault(about.workload, []).append(about)
         if change.kind in LOGGED:
             key = (change.kind, change.namespace, change.name)
             self._unseen.setdefault(key, deque()).append(change)
@@ -137,6 +170,7 @@ class CycleComparison:
             elif isinstance(entry, _Began):
                 self._begin_cycle(entry.cycle)
             elif isinstance(entry, Flushed):
+                self._changes += 1
                 self.engine.following.note_flushed(entry.cohort, entry.cluster_queue)
             else:
                 self._cycle(entry)
@@ -151,16 +185,22 @@ class CycleComparison:
 
     def _see(self, seen: Seen) -> None:
         waiting = self._unseen.get((seen.kind, seen.namespace, seen.name))
-        if waiting and waiting[0].received <= seen.time + SKEW:
-            self._take(waiting)  # else it is part of the state at the start
+        if waiting and waiting[0].received <= seen.time + SKEW:  # else it is part of the state at the start
+            self._recent.append((seen.time, waiting[0]))
+            self._take(waiting)
 
     def _take(self, waiting: deque[Change]) -> None:
         change = waiting.popleft()
         if not waiting:
             del self._unseen[change.kind, change.namespace, change.name]
-        about = observed(change)
-        if about is not None and change.version not in self._attributed:
-            self._late(about)
+        key = f"{change.namespace}/{change.name}"
+        about = next((each for each in self._decisions.get(key, ()) if each.change is change), None)
+        if about is not None:
+            if change.version not in self._attributed:
+                self._late(about)
+            _drop(self._decisions, key, about)
+            if about.kind == "Preempt":
+                _drop(self._preemptions, about.preemptor_uid, about)
         self._attributed.discard(change.version)
         self._apply(change)
 
@@ -179,6 +219,7 @@ class CycleComparison:
             if change.after is None and isinstance(change.before, kueue.Workload):
                 self._keys.pop(change.before.metadata.uid, None)
                 self._last.pop(key, None)
+        self._changes += 1
         self.engine.apply(change.event())
 
     # --- comparing --------------------------------------------------------------------------------------
@@ -199,22 +240,63 @@ class CycleComparison:
             return
         self.cycles += 1
         self.attempts += len(heads)
-        written = [self._written_about(head) for head in heads]
-        keys = [each.key for each in heads]
-        decisions = self.engine.following.decide(keys, cycle.time)
+        written = [self._written_about(cycle, head) for head in heads]
+        state = self._changes, tuple((each.key, each.requeued) for each in heads)
+        repeated = state == self._repeatable[0]  # managers try preemptors again all the time
+        decisions = self._repeatable[1] if repeated else self._decide(cycle, heads)
         judged = [self._compare(each, decisions) for each in written]
-        if any(each.cause is not None for each in judged):
-            decisions = self.engine.following.decide(keys, cycle.time, in_order=True)
-            again = [self._compare(each, decisions) for each in written]
-            if sum(each.cause is None for each in again) > sum(each.cause is None for each in judged):
-                judged = [
-                    each._replace(cause="Tie") if each.cause and other.cause is None else each
-                    for each, other in zip(judged, again, strict=True)
-                ]
-            else:
-                self.engine.following.decide(keys, cycle.time)
+        explained = any(each.cause for each in judged)
+        if explained:
+            judged = self._explain(cycle, heads, written, judged)
+        if explained or not repeated:
+            searching = self.engine.following.remember()
+            self._repeatable = (None if explained or searching else state), decisions
         for each, judgement in zip(written, judged, strict=True):
             self._conclude(cycle, each, judgement)
+
+    def _decide(
+        self, cycle: Cycle, heads: Sequence[Considered], trial: _Trial = _UNCHANGED
+    ) -> list[Decision]:
+        keys = [each.key for each in heads]
+        return self.engine.following.decide(keys, cycle.time, trial.cause == "Tie", trial.undone)
+
+    def _explain(
+        self,
+        cycle: Cycle,
+        heads: Sequence[Considered],
+        written: Sequence[_Written],
+        judged: list[_Judgement],
+    ) -> list[_Judgement]:
+        """Find why the engine decides otherwise, by trials: the first with which a decision is the same."""
+        best, most = _UNCHANGED, sum(each.cause is None for each in judged)
+        for trial in self._trials(cycle):
+            decisions = self._decide(cycle, heads, trial)
+            again = [self._compare(each, decisions).cause is None for each in written]
+            judged = [
+                each._replace(cause=trial.cause, evidence=trial.evidence)
+                if each.cause == "Decision" and same
+                else each
+                for each, same in zip(judged, again, strict=True)
+            ]
+            if sum(again) > most:
+                best, most = trial, sum(again)
+            if not any(each.cause == "Decision" for each in judged):
+                break
+        # The workloads remember what was tried in the cycle that is most like the manager's.
+        self._decide(cycle, heads, best)
+        return judged
+
+    def _trials(self, cycle: Cycle) -> Iterator[_Trial]:
+        """Other cycles that the manager can have made."""
+        yield _Trial("Tie")
+        undone: dict[_Key, Event] = {}
+        for seen, change in reversed(self._recent):
+            if seen < cycle.time - DELAY_OF_CACHES:
+                return
+            undone[change.kind, change.namespace, change.name] = change.reverse()
+            before = f"{1000 * (cycle.time - seen):.1f} ms before the snapshot"
+            text = f"the same without {change}, of which the log tells {before}"
+            yield _Trial("Race", tuple(undone.values()), (text,))
 
     def _conclude(self, cycle: Cycle, written: _Written, judged: _Judgement) -> None:
         """Report what was written of a head, and take over what the manager decided."""
@@ -231,21 +313,24 @@ class CycleComparison:
             admission = next((each for each in written.decisions if each.kind == "Admit"), None)
             if admission is not None:  # else the workload was deleted meanwhile
                 self._assumed[key] = admission.change.version
+                self._changes += 1
                 self.engine.apply(admission.change.event())
         elif written.head.requeued is not None:
-            self.engine.following.note_requeued(key, written.head.requeued)
+            self.engine.following.note_requeued(key, written.head.requeued, written.head.inadmissible)
 
-    def _considered_again(self, key: str) -> float:
+    def _considered_again(self, key: str, after: float) -> float:
         """When the next cycle considers a workload, as far as the log is known; else infinite."""
         for position in range(self._taken, len(self._entries)):
             entry = self._entries[position]
+            if entry.time > after + DELAY:
+                break
             if isinstance(entry, Cycle) and key in entry.workloads:
                 return entry.time
         return inf
 
-    def _written_about(self, head: Considered) -> _Written:
+    def _written_about(self, cycle: Cycle, head: Considered) -> _Written:
         """What a cycle wrote of a head: before it was considered again."""
-        until = self._considered_again(head.key)
+        until = self._considered_again(head.key, cycle.time)
         found = self._preempted_for(head.key, until)
         if head.assumed:
             about = self._written(head.key, "Admit", inf, False)
@@ -288,7 +373,7 @@ class CycleComparison:
             time=format_time(about.change.received),
             manager=about.text(),
             engine=judged.text,
-            evidence=[f"cycle {judged.cycle} of the manager"] if judged.cycle else [],
+            evidence=[*([f"cycle {judged.cycle} of the manager"] if judged.cycle else []), *judged.evidence],
         )
         self._on_decision(about, difference)
 
@@ -314,16 +399,9 @@ class CycleComparison:
             return False
         return not view.cluster_queue or about.workload not in self.engine.in_line(view.cluster_queue)[0]
 
-    def _unseen_decisions(self, key: str) -> Iterator[Observed]:
-        namespace, _, name = key.partition("/")
-        for change in self._unseen.get(("Workload", namespace, name), ()):
-            about = observed(change)
-            if about is not None:
-                yield about
-
     def _written(self, key: str, kind: str, until: float, preempting: bool) -> Observed | None:
         """The decision about a workload that a cycle wrote, before it was considered again."""
-        for about in self._unseen_decisions(key):
+        for about in self._decisions.get(key, ()):
             if (
                 about.kind == kind
                 and about.awaits_preemption == preempting
@@ -335,17 +413,19 @@ class CycleComparison:
 
     def _preempted_for(self, key: str, until: float) -> list[Observed]:
         """The preemptions for a workload that a cycle wrote, before it considered that again."""
+        workload = self.engine.workload_object(key)
         return [
             about
-            for (kind, _, _), waiting in self._unseen.items()
-            if kind == "Workload"
-            for change in waiting
-            if (about := observed(change)) is not None
-            and about.kind == "Preempt"
-            and self._keys.get(about.preemptor_uid) == key
-            and change.received < until
-            and change.version not in self._attributed
+            for about in self._preemptions.get(workload.metadata.uid if workload is not None else "", ())
+            if about.change.received < until and about.change.version not in self._attributed
         ]
+
+
+def _drop(lists: dict[str, list[Observed]], key: str, about: Observed) -> None:
+    found = lists[key]
+    found.remove(about)
+    if not found:
+        del lists[key]
 
 
 def _text(own: Admit | Requeue | None, targets: Iterable[str]) -> str:

@@ -6,11 +6,12 @@ Other lines are skipped.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, get_args
+
+import orjson
 
 from pykueue.api.times import parse_time
 from pykueue.engine.decisions import RequeueReason
@@ -26,6 +27,11 @@ _CHANGES: Final = {
     **{f"{kind} {what} event": kind for kind in LOGGED for what in ("create", "update", "delete")},
     "Queue update event": "LocalQueue",
 }
+#: The lines that are read: most others are not even decoded.
+_MESSAGE: Final = re.compile(
+    '"msg":\\s*"(?:Obtained heads|Snapshot taken|Scheduling cycle complete|Attempting to |Moved workloads|'
+    "Workload (?:assumed|skipped|re-queued|couldn't)|" + "|".join(map(re.escape, _CHANGES)) + ")"
+)
 _FRACTION: Final = re.compile(r"\.\d+(?=Z|[+-])")
 _REASONS: Final[frozenset[str]] = frozenset(get_args(RequeueReason))
 
@@ -61,6 +67,8 @@ class Considered:
     """It had quota already."""
     requeued: RequeueReason | None = None
     """Why it went back to its queue."""
+    inadmissible: bool | None = None
+    """Whether it is inadmissible there; None in logs that do not show it."""
 
 
 @dataclass(slots=True)
@@ -84,6 +92,8 @@ class ManagerLog:
 
     def __init__(self) -> None:
         self._cycle: Cycle | None = None
+        #: Whether this log shows which workloads are inadmissible.
+        self._shows_places = False
         self.lines = 0
         """Lines that were understood."""
 
@@ -97,10 +107,10 @@ class ManagerLog:
 
         Threads of the manager write lines in another order than that of their times.
         """
-        if not line.startswith("{"):
+        if not _MESSAGE.search(line):
             return None
         try:
-            entry = json.loads(line)
+            entry = orjson.loads(line)
             time = _time(str(entry["ts"]))
         except (ValueError, KeyError, TypeError):
             return None
@@ -122,9 +132,15 @@ class ManagerLog:
             cycle.time = time - float(entry.get("duration") or 0.0)
         if message == "Scheduling cycle complete":
             self._cycle = None
+            for each in cycle.workloads.values() if self._shows_places else ():
+                each.inadmissible = bool(each.inadmissible)
             return cycle
         key = _key(entry.get("workload"))
         if key is None:
+            return None
+        if message.startswith("Workload couldn't be admitted"):
+            self._shows_places = True
+            cycle.workloads.setdefault(key, Considered(key)).inadmissible = True
             return None
         found = cycle.workloads.setdefault(key, Considered(key))
         if message == "Workload assumed in the cache":
@@ -158,6 +174,8 @@ def _requeue_reason(text: str) -> RequeueReason:
 
 
 def _key(found: Any) -> str | None:
+    if isinstance(found, str) and "/" in found:
+        return found
     if not isinstance(found, dict) or not found.get("name"):
         return None
     return f"{found.get('namespace') or ''}/{found['name']}"

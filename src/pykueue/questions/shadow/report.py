@@ -190,7 +190,7 @@ def _compared(report: Report) -> Iterator[str]:
         yield (
             f"{report.decisions} decisions of the manager, from {report.cycles} cycles: "
             f"{100 * report.share_equal:.2f} % equal to those of pykueue on the snapshot of their cycle, "
-            f"{100 * report.share_same:.2f} % but for its choice among equals"
+            f"{100 * report.share_same:.2f} % but for timing and its choice among equals"
         )
     else:
         yield _by_changes(report)
