@@ -41,13 +41,19 @@ class Following:
         self._tried: list[tuple[WorkloadInfo, Mapping[tuple[int, str], int], int]] = []
 
     def decide(
-        self, heads: Sequence[str], now: float, in_order: bool = False, after: Sequence[Event] = ()
+        self,
+        heads: Sequence[str],
+        now: float,
+        in_order: bool = False,
+        after: Sequence[Event] = (),
+        from_first: bool = False,
     ) -> list[Decision]:
         """What the engine decides in a cycle, at `now` (seconds since 1970), that considers these workloads.
 
         Keys of workloads that are not pending are left out. `in_order`: of workloads of the same rank, those
-        that are named first come first. `after`: events that come before the cycle. Nothing of it takes
-        effect; `remember` says that the other manager made this cycle.
+        that are named first come first. `after`: events that come before the cycle. `from_first`: no search
+        goes on where it ended, all begin with the first flavor. Nothing of it takes effect; `remember` says
+        that the other manager made this cycle.
         """
         state = self._state
         state.settle()
@@ -57,9 +63,13 @@ class Following:
                 fork.apply(event)
             state.rebuild()
             found = [info for key in heads if (info := state.workloads.get(key)) is not None]
+            for info in found if from_first else ():
+                state.record_undo(info)
+                info.scan = NO_SCAN
             pending = [info for info in found if info.place in (ACTIVE, INADMISSIBLE)]
             decisions = self._cycle(pending, now, among_equals)
-            self._tried = [(info, info.scan, info.scan_generation) for info in found]
+            # What comes before the cycle here came after it there: quotas have changed since.
+            self._tried = [(info, info.scan, -1 if after else info.scan_generation) for info in found]
         return decisions
 
     def remember(self) -> bool:
@@ -116,8 +126,8 @@ class Following:
             return
         preemptor = info if reason in _PREEMPTING else queue.pending.preemptor
         self._state.activate(info)
-        if inadmissible:
-            info.scan = NO_SCAN
+        if inadmissible or reason in _PREEMPTING:
+            info.scan = NO_SCAN  # all flavors were tried, or are tried again once the victims have stopped
         if inadmissible is not False:
             self._state.places.move(info, IN_FLIGHT)
             outcomes = Outcomes(self._state, self._evaluator, self._rules, self._state.now)

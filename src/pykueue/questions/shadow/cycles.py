@@ -30,9 +30,9 @@ DELAY: Final = 5.0
 SKEW: Final = 0.5
 
 #: Changes without which a cycle is tried again.
-CHANGES_MAX: Final = 10
+CHANGES_MAX: Final = 20
 #: How long the manager may take until a change of which its log tells is in its caches, in seconds.
-DELAY_OF_CACHES: Final = 0.1
+DELAY_OF_CACHES: Final = 0.5
 
 _Key = tuple[str, str, str]
 #: Called with a decision of the manager and the difference; None if the engine decides the same.
@@ -93,6 +93,8 @@ class CycleComparison:
         self._on_decision = on_decision
         #: Changes that the manager's caches do not have yet, of each object in order.
         self._unseen: dict[_Key, deque[Change]] = {}
+        #: When the log tells that the caches have them, as far as it is known.
+        self._told: dict[_Key, deque[float]] = {}
         #: Those of kinds that the log does not name, in order.
         self._unlogged: deque[Change] = deque()
         self._entries: list[Entry | _Began] = []
@@ -116,6 +118,11 @@ class CycleComparison:
         self._changes = 0
         #: The last cycle, by its heads and the changes until then, if the same follows from it again.
         self._repeatable: tuple[object, list[Decision]] = None, []
+        self._began = 0.0
+        #: How many changes of objects the caches have that were not delivered here yet.
+        self._awaited: dict[_Key, int] = {}
+        self.late = 0
+        """Changes that were delivered after the log told of them."""
         self.cycles = 0
         self.attempts = 0
         """Workloads that cycles considered."""
@@ -124,6 +131,7 @@ class CycleComparison:
 
     def begin(self, changes: Iterable[Change], now: float) -> None:
         """The objects at the start, at `now` (seconds since 1970). What does not fit then is inadmissible."""
+        self._began = now
         for change in changes:
             self._note(change)
             self.engine.apply(change.event())
@@ -139,7 +147,12 @@ class CycleComparison:
             self._decisions.setdefault(about.workload, []).append(about)
         if change.kind in LOGGED:
             key = (change.kind, change.namespace, change.name)
-            self._unseen.setdefault(key, deque()).append(change)
+            waiting = self._unseen.setdefault(key, deque())
+            waiting.append(change)
+            if self._awaited.get(key, 0):
+                self._awaited[key] -= 1
+                self.late += 1
+                self._take(waiting)
         else:
             self._unlogged.append(change)
 
@@ -149,6 +162,8 @@ class CycleComparison:
 
     def read(self, entry: Entry) -> None:
         """The log went on."""
+        if isinstance(entry, Seen):
+            self._told.setdefault((entry.kind, entry.namespace, entry.name), deque()).append(entry.time)
         if isinstance(entry, Cycle):
             insort(self._entries, _Began(entry.began, entry), key=_TIME)
         insort(self._entries, entry, key=_TIME)
@@ -184,10 +199,19 @@ class CycleComparison:
                 self._take(waiting)
 
     def _see(self, seen: Seen) -> None:
-        waiting = self._unseen.get((seen.kind, seen.namespace, seen.name))
-        if waiting and waiting[0].received <= seen.time + SKEW:  # else it is part of the state at the start
-            self._recent.append((seen.time, waiting[0]))
-            self._take(waiting)
+        key = (seen.kind, seen.namespace, seen.name)
+        told = self._told[key]
+        told.popleft()
+        if not told:
+            del self._told[key]
+        waiting = self._unseen.get(key)
+        if seen.time < self._began + DELAY and (not waiting or waiting[0].received > seen.time + SKEW):
+            return  # part of the state at the start
+        if not waiting:
+            self._awaited[key] = self._awaited.get(key, 0) + 1
+            return
+        self._recent.append((seen.time, waiting[0]))
+        self._take(waiting)
 
     def _take(self, waiting: deque[Change]) -> None:
         change = waiting.popleft()
@@ -258,7 +282,9 @@ class CycleComparison:
         self, cycle: Cycle, heads: Sequence[Considered], trial: _Trial = _UNCHANGED
     ) -> list[Decision]:
         keys = [each.key for each in heads]
-        return self.engine.following.decide(keys, cycle.time, trial.cause == "Tie", trial.undone)
+        return self.engine.following.decide(
+            keys, cycle.time, trial.cause == "Tie", trial.undone, trial.cause == "FlavorSearch"
+        )
 
     def _explain(
         self,
@@ -289,21 +315,32 @@ class CycleComparison:
     def _trials(self, cycle: Cycle) -> Iterator[_Trial]:
         """Other cycles that the manager can have made."""
         yield _Trial("Tie")
+        yield _Trial("FlavorSearch", evidence=("the same if the search begins with the first flavor",))
         undone: dict[_Key, Event] = {}
         for seen, change in reversed(self._recent):
             if seen < cycle.time - DELAY_OF_CACHES:
                 return
             undone[change.kind, change.namespace, change.name] = change.reverse()
-            before = f"{1000 * (cycle.time - seen):.1f} ms before the snapshot"
-            text = f"the same without {change}, of which the log tells {before}"
+            text = f"the same without {_told(change, cycle.time - seen)}"
             yield _Trial("Race", tuple(undone.values()), (text,))
+
+    def _late_change(self, key: str, began: float) -> str:
+        """The change of a workload that the caches may not have had yet, in words; empty if there is none."""
+        for seen, change in reversed(self._recent):
+            if f"{change.namespace}/{change.name}" == key and seen >= began - DELAY_OF_CACHES:
+                return _told(change, began - seen)
+        return ""
 
     def _conclude(self, cycle: Cycle, written: _Written, judged: _Judgement) -> None:
         """Report what was written of a head, and take over what the manager decided."""
         key = written.head.key
         expected = self._expected.get(key, "")
         if judged.cause is None and expected != key:
-            judged = judged._replace(cause="QueueOrder", text=f"{expected or 'nothing'} is considered first")
+            text = f"{expected or 'nothing'} is considered first"
+            judged = judged._replace(cause="QueueOrder", text=text)
+            late = self._late_change(expected, cycle.began)
+            if late:
+                judged = judged._replace(cause="Race", evidence=(late,))
         judged = judged._replace(cycle=cycle.number)
         self._last.setdefault(key, {})[written.head.requeued == "PendingPreemption"] = judged
         for about in written.decisions:
@@ -331,11 +368,13 @@ class CycleComparison:
     def _written_about(self, cycle: Cycle, head: Considered) -> _Written:
         """What a cycle wrote of a head: before it was considered again."""
         until = self._considered_again(head.key, cycle.time)
-        found = self._preempted_for(head.key, until)
+        found = self._preempted_for(head.key, cycle.began, until)
         if head.assumed:
-            about = self._written(head.key, "Admit", inf, False)
+            about = self._written(head.key, "Admit", cycle.began, inf, False)
         else:
-            about = self._written(head.key, "Requeue", until, head.requeued == "PendingPreemption")
+            about = self._written(
+                head.key, "Requeue", cycle.began, until, head.requeued == "PendingPreemption"
+            )
         return _Written(head, [*found, about] if about is not None else found)
 
     def _compare(self, written: _Written, decisions: Sequence[Decision]) -> _Judgement:
@@ -386,6 +425,8 @@ class CycleComparison:
         key = self._keys.get(about.preemptor_uid, "") if about.kind == "Preempt" else about.workload
         judged = self._last.get(key, {}).get(about.kind == "Preempt" or about.awaits_preemption)
         if judged is None:
+            if about.change.received < self._began + SKEW:
+                return  # a cycle before the start made it
             cause: Cause | None = None if self._is_inadmissible(about) else "NotDetermined"
             judged = _Judgement(0, cause, "no cycle in the manager's log decided it")
         elif about.kind == "Preempt" and about.workload not in judged.targets:
@@ -399,26 +440,39 @@ class CycleComparison:
             return False
         return not view.cluster_queue or about.workload not in self.engine.in_line(view.cluster_queue)[0]
 
-    def _written(self, key: str, kind: str, until: float, preempting: bool) -> Observed | None:
+    def _written(self, key: str, kind: str, since: float, until: float, preempting: bool) -> Observed | None:
         """The decision about a workload that a cycle wrote, before it was considered again."""
         for about in self._decisions.get(key, ()):
             if (
                 about.kind == kind
                 and about.awaits_preemption == preempting
-                and about.change.received < until
                 and about.change.version not in self._attributed
+                and since <= self._known_at(about.change) < until
             ):
                 return about
         return None
 
-    def _preempted_for(self, key: str, until: float) -> list[Observed]:
+    def _preempted_for(self, key: str, since: float, until: float) -> list[Observed]:
         """The preemptions for a workload that a cycle wrote, before it considered that again."""
         workload = self.engine.workload_object(key)
         return [
             about
             for about in self._preemptions.get(workload.metadata.uid if workload is not None else "", ())
-            if about.change.received < until and about.change.version not in self._attributed
+            if about.change.version not in self._attributed and since <= self._known_at(about.change) < until
         ]
+
+    def _known_at(self, change: Change) -> float:
+        """When a change was known first, here or by the manager: it was written before."""
+        key = (change.kind, change.namespace, change.name)
+        told = self._told.get(key, ())
+        for index, each in enumerate(self._unseen.get(key, ())):
+            if each is change:
+                return min(change.received, told[index]) if index < len(told) else change.received
+        return change.received
+
+
+def _told(change: Change, before: float) -> str:
+    return f"{change}, of which the log tells {1000 * before:.1f} ms before the cycle"
 
 
 def _drop(lists: dict[str, list[Observed]], key: str, about: Observed) -> None:

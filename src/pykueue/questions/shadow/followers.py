@@ -98,12 +98,16 @@ class LogFollower:
         self._file = log
         self._log = ManagerLog()
         self._began = 0.0
-        self.late = 0
 
     @property
     def engine(self) -> Engine:
         """It has the state of the cluster."""
         return self._comparison.engine
+
+    @property
+    def late(self) -> int:
+        """Changes that were delivered after what the manager had made of them was compared."""
+        return self._comparison.late
 
     @property
     def cycles(self) -> int:

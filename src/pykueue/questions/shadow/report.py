@@ -36,7 +36,7 @@ CAUSES: Final[dict[Cause, str]] = {
     "Race": "the same on a state shortly before: objects changed between the decision and its write",
     "WriteOrder": "the same after decisions that were written later",
     "CycleOrder": "the same if the workload is considered first: the order within a cycle differs",
-    "FlavorSearch": "another flavor: the manager continues an earlier search, which no object shows",
+    "FlavorSearch": "where the search for flavors begins differs: it goes on where an earlier one ended",
     "Tie": "the same in the manager's order of workloads of equal rank, which is arbitrary there",
     "QueueOrder": "the same if the workload is the head of its queue: the order within the queue differs",
     "NotDetermined": "not found within the limits of a comparison",
