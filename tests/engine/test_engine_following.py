@@ -63,17 +63,18 @@ def test_workloads_of_a_tree_are_active_again_and_no_others() -> None:
     assert [made.engine.in_line(name)[0] for name in ("q", "alone")] == [["default/q-w"], []]
 
 
-def test_preemptor_stays_first_although_it_does_not_fit_any_more() -> None:
+def test_preemptor_of_the_other_manager_is_first_while_it_is_in_line() -> None:
     made = world(within="LowerPriority")
     made.workload("high", "q", 4, prio=5)
     made.workload("higher", "q", 4, prio=9)
     following = made.engine.following
-    following.note_requeued("default/high", "PendingPreemption", False)
-    assert following.head_of("q") == "default/high"
-    following.note_requeued("default/high", "PreemptionNoCandidates", True)
     assert following.head_of("q") == "default/higher"
+    assert following.head_of("q", "default/high") == "default/high"
+    following.note_requeued("default/high", "PreemptionNoCandidates", True)
+    assert following.head_of("q", "default/high") == "default/higher"
     following.note_flushed(cluster_queue="q")
-    assert following.head_of("q") == "default/high"
+    assert following.head_of("q", "default/high") == "default/high"
+    assert following.head_of("q", "default/gone") == "default/higher"
 
 
 def test_order_of_equals_is_that_of_the_heads_on_request() -> None:

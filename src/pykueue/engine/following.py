@@ -105,26 +105,29 @@ class Following:
             decisions += turn.outcomes.decisions
         return decisions
 
-    def head_of(self, cluster_queue: str) -> str:
-        """Key of the workload that is next in a ClusterQueue; empty if none is active."""
+    def head_of(self, cluster_queue: str, preemptor: str = "") -> str:
+        """Key of the workload that is next in a ClusterQueue; empty if none is active.
+
+        `preemptor`: key of the workload that the other manager puts first, while that is in line.
+        """
         queue = self._state.queues.get(cluster_queue)
         if queue is None or not queue.pending.workloads:
             return ""
-        info = queue.pending.head(self._evaluator.usage_of, queue.blocks)
+        pending = queue.pending
+        known, pending.preemptor = pending.preemptor, pending.workloads.get(preemptor)
+        info = pending.head(self._evaluator.usage_of, queue.blocks)
+        pending.preemptor = known
         return info.key if info is not None else ""
 
     def note_requeued(self, key: str, reason: RequeueReason, inadmissible: bool | None = None) -> None:
         """The other manager considered a pending workload and returned it to its queue for a reason.
 
-        `inadmissible`: whether it is, there; None: as the reason says. That manager puts a workload first for
-        which it preempted others until it leaves its queue, even if it does not fit any more (defect D5 of
-        the reference).
+        `inadmissible`: whether it is, there; None: as the reason says.
         """
         info = self._state.workloads.get(key)
         queue = info.queue if info is not None else None
         if info is None or queue is None or info.place not in (ACTIVE, INADMISSIBLE):
             return
-        preemptor = info if reason in _PREEMPTING else queue.pending.preemptor
         self._state.activate(info)
         if inadmissible or reason in _PREEMPTING:
             info.scan = NO_SCAN  # all flavors were tried, or are tried again once the victims have stopped
@@ -132,7 +135,6 @@ class Following:
             self._state.places.move(info, IN_FLIGHT)
             outcomes = Outcomes(self._state, self._evaluator, self._rules, self._state.now)
             outcomes.return_to_queue(info, queue, "Pending", reason, Explanation())
-        queue.pending.preemptor = preemptor
 
     def note_flushed(self, cohort: str = "", cluster_queue: str = "") -> None:
         """The other manager made the inadmissible workloads active of a cohort's tree, or of a queue."""

@@ -270,6 +270,8 @@ class Forest:
                 usage = max(0, at.usage - at.local) - before[2]
                 at = at.parent
         self._reach(root, {})
+        # What was found out about its flavors is void, as after a rebuild: another mapping says so.
+        put(node, "flavor_usages", dict(node.flavor_usages))
         put(tree, "preemptions", {})
         put(tree, "reserved", None)
         for queue in tree.queues:

@@ -118,6 +118,9 @@ class CycleComparison:
         self._changes = 0
         #: The last cycle, by its heads and the changes until then, if the same follows from it again.
         self._repeatable: tuple[object, list[Decision]] = None, []
+        #: By ClusterQueue: the workload for which others were preempted last. The manager puts it first until
+        #: it has quota or is gone, even if it does not fit any more (defect D5 of the reference).
+        self._preemptors: dict[str, str] = {}
         self._began = 0.0
         #: How many changes of objects the caches have that were not delivered here yet.
         self._awaited: dict[_Key, int] = {}
@@ -240,6 +243,9 @@ class CycleComparison:
             if change.after is not None and change.version < self._assumed.get(key, 0):
                 return  # an admission is assumed, which this change does not have
             self._assumed.pop(key, None)
+            workload = change.after
+            if not isinstance(workload, kueue.Workload) or workload.condition_is("QuotaReserved"):
+                self._preemptors = {name: each for name, each in self._preemptors.items() if each != key}
             if change.after is None and isinstance(change.before, kueue.Workload):
                 self._keys.pop(change.before.metadata.uid, None)
                 self._last.pop(key, None)
@@ -256,7 +262,8 @@ class CycleComparison:
         for key in cycle.workloads:
             view = self.engine.workload(key)
             if view is not None:
-                self._expected[key] = following.head_of(view.cluster_queue)
+                queue = view.cluster_queue
+                self._expected[key] = following.head_of(queue, self._preemptors.get(queue, ""))
 
     def _cycle(self, cycle: Cycle) -> None:
         heads = [each for each in cycle.workloads.values() if not each.skipped]
@@ -353,6 +360,9 @@ class CycleComparison:
                 self._changes += 1
                 self.engine.apply(admission.change.event())
         elif written.head.requeued is not None:
+            view = self.engine.workload(key)
+            if view is not None and written.head.requeued in ("PendingPreemption", "PendingMigration"):
+                self._preemptors[view.cluster_queue] = key
             self.engine.following.note_requeued(key, written.head.requeued, written.head.inadmissible)
 
     def _considered_again(self, key: str, after: float) -> float:
