@@ -368,7 +368,7 @@ def story(**options: Any) -> None:
 )
 @click.option(
     "--manager-log",
-    type=click.Path(allow_dash=True),
+    type=click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True),
     metavar="FILE",
     help="Log of Kueue's manager, which shows the snapshots of its cycles; it may still be written. "
     "-: standard input.",
