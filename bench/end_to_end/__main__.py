@@ -3,6 +3,9 @@
 Three processes: an API server (the embedded one with its durable store, or with `--kubeconfig` any other),
 the manager without a client limit, and the load. The makespan in virtual time, by the engine alone, is the
 least a run can take; the ratio says how near it came. Prints a table, and writes JSON with `--json`.
+
+With `--recording` the manager records, and the simulator gets the recorded arrivals: the last line says how
+many admissions are the same.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from bench.apiserver.server import ServerProcess
 from bench.end_to_end.load import SHAPES
 from bench.end_to_end.run import own_manager, play
 from bench.engine import harness
+from bench.recorded.fidelity import described, fidelity
+
+from pykueue.simulate.recorded.history import of_recording
 
 #: The bars: seconds of wall, CPU seconds of the manager, its MB. Topology may take 1.3 times the baseline.
 BARS = {"baseline": (90, 60, 200), "large": (80, 100, 600), "topology": (117, 78, 260)}
@@ -59,12 +65,13 @@ def main() -> None:
         "--in-memory", action="store_true", help="the embedded server without its durable store"
     )
     parser.add_argument("--profile", type=Path, help="run the manager under cProfile and write this file")
+    parser.add_argument("--recording", type=Path, help="directory of the manager's flight recorder")
     parser.add_argument("--json", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
     results = {}
     for shape in options.shapes or list(SHAPES):
         virtual = harness.run(SHAPES[shape](options.scale))
-        manager = partial(own_manager, profile=options.profile)
+        manager = partial(own_manager, profile=options.profile, recording=options.recording)
         if options.kubeconfig is not None:
             servers = options.server_pid or []
             figures = play(options.kubeconfig, servers, manager, shape, options.scale)
@@ -73,6 +80,9 @@ def main() -> None:
                 figures = play(server.kubeconfig, [server.pid], manager, shape, options.scale)
         results[shape] = figures
         print(table(shape, figures, virtual), flush=True)
+        if options.recording is not None:
+            figures["simulated"] = simulated = fidelity(of_recording(options.recording))
+            print(described(simulated), flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -53,13 +53,19 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def own_manager(kubeconfig: Path, folder: Path, profile: Path | None = None) -> Iterator[int]:
-    """pykueue's manager; with `profile` under cProfile, which writes that file."""
+def own_manager(
+    kubeconfig: Path, folder: Path, profile: Path | None = None, recording: Path | None = None
+) -> Iterator[int]:
+    """pykueue's manager; with `profile` under cProfile, which writes that file.
+
+    `recording` is the directory of its flight recorder.
+    """
     configuration = folder / "manager.yaml"
     configuration.write_text(CONFIGURATION.format(port=free_port()))
     watched = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
     command = [sys.executable, *watched, "-m", "pykueue.cli.main", "manager"]
     command += ["--kubeconfig", str(kubeconfig), "--config", str(configuration)]
+    command += ["--flight-recorder", str(recording)] if recording is not None else []
     process = subprocess.Popen(command)
     try:
         yield process.pid

@@ -15,11 +15,12 @@ import json
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from bench.forecast.asking import HOUR, Answered, answered, figures
+from bench.forecast.asking import HOUR, Answered, Known, answered, figures
 from bench.forecast.clusters import CLUSTERS, FLAVOR, HEAD
 from bench.forecast.openb import DEVELOPED, JUDGED, plan_of
 
@@ -29,18 +30,23 @@ from pykueue.simulate.scenario.reading import parse
 #: Seconds from the start at which is asked: the first half day fills the queues.
 ASKED = [hours * HOUR for hours in range(12, 37, 3)]
 #: First seeds: of development, and of what counts.
-SEEDS = {True: 100, False: 400}
+SEEDS = {True: 100, False: 800}
 
 
-def of_cluster(name: str, seed: int, futures: int) -> list[Answered]:
-    """The answers about one of `CLUSTERS`."""
+def of_cluster(name: str, seed: int, futures: int, known: bool) -> list[Answered]:
+    """The answers about one of `CLUSTERS`, if need be with the laws of its run times."""
     queues, generators = CLUSTERS[name]
     with tempfile.TemporaryDirectory(prefix="pykueue-bench-") as folder:
         (Path(folder) / "queues.yaml").write_text(yaml.safe_dump_all([FLAVOR, *queues]))
         arrivals = [{"generator": each} for each in generators]
         document = HEAD | {"manifests": ["queues.yaml"], "arrivals": arrivals}
         prepared = prepare(parse(yaml.safe_dump(document)), Path(folder))
-        return list(answered(plan(prepared, prepared.variants[0], seed), ASKED, futures))
+        made = plan(prepared, prepared.variants[0], seed)
+        named = (replace(job, name=f"{job.job_class}-{number}") for number, job in enumerate(made.jobs))
+        sources = (each.generator for each in prepared.scenario.arrivals)
+        classes = [job for source in sources if source is not None for job in source.jobs]
+        laws = Known(classes) if known else None
+        return list(answered(replace(made, jobs=named), ASKED, futures, laws))
 
 
 def of_openb(trace: Path, develop: bool, seed: int, futures: int) -> list[Answered]:
@@ -57,6 +63,11 @@ def main() -> None:
     parser.add_argument("--develop", action="store_true", help="the seeds and days of development")
     parser.add_argument(
         "--openb", type=Path, help="a list of pods with times, such as openb_pod_list_default.csv"
+    )
+    parser.add_argument(
+        "--known-laws",
+        action="store_true",
+        help="draw run times from the laws of the simulated cluster: what a perfect estimate of them gives",
     )
     parser.add_argument("--only", help="clusters whose name contains this")
     parser.add_argument("--processes", type=int, default=1)
@@ -79,7 +90,11 @@ def main() -> None:
                 return
             for name in CLUSTERS:
                 if (options.only or "") in name:
-                    yield name, [pool.submit(of_cluster, name, seed, options.futures) for seed in seeds]
+                    known = options.known_laws
+                    yield (
+                        name,
+                        [pool.submit(of_cluster, name, seed, options.futures, known) for seed in seeds],
+                    )
 
         for name, tasks in list(runs()):
             answers = [each for task in tasks for each in task.result()]

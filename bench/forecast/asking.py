@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -12,16 +13,21 @@ from pykueue.api.kueue.names import QUOTA_RESERVED
 from pykueue.api.meta import parse_time
 from pykueue.engine import Admit, lifecycle
 from pykueue.questions.used import held_between
-from pykueue.simulate.forecast import when
-from pykueue.simulate.futures import State
+from pykueue.simulate.forecast import When, when
+from pykueue.simulate.futures import Past, State
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.plan import Plan
+from pykueue.simulate.run_times import RunTimes, family
+from pykueue.simulate.scenario.laws import draw_of
+from pykueue.simulate.scenario.types import JobClass
 from pykueue.simulate.simulation import Simulation
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 #: Seconds of the past in which the usual estimate counts starts.
 _RATE_OF = 3 * HOUR
+#: Draws of a law until one is longer than a job has run already.
+_TRIES = 10_000
 
 
 class _Starts(Journal):
@@ -75,8 +81,28 @@ class Answered:
     """Seconds until it started in truth."""
 
 
-def answered(plan: Plan, looks: Iterable[float], futures: int) -> Iterator[Answered]:
-    """At each of the times, the question about the workload in the middle of those that are pending."""
+class Known(RunTimes):
+    """The laws of the run times themselves, instead of what finished workloads tell of them."""
+
+    def __init__(self, classes: Iterable[JobClass]) -> None:
+        super().__init__(())
+        self._laws = {each.name: each.run_time for each in classes}
+
+    def draw(
+        self, workload: kueue.Workload, random: Random, elapsed: float = 0.0, like: float | None = None
+    ) -> float:
+        draw = draw_of(self._laws[family(workload)], random)
+        # Times are seen in whole seconds: a job of fixed length can seem to run longer by one.
+        return next((seconds for _ in range(_TRIES) if (seconds := draw()) > elapsed), elapsed + 1)
+
+
+def answered(
+    plan: Plan, looks: Iterable[float], futures: int, known: Known | None = None
+) -> Iterator[Answered]:
+    """At each of the times, the question about the workload in the middle of those that are pending.
+
+    With `known`, run times are drawn from their laws.
+    """
     starts = _Starts()
     cluster = Cluster(plan, starts, looks)
     cluster.run()
@@ -91,11 +117,15 @@ def answered(plan: Plan, looks: Iterable[float], futures: int) -> Iterator[Answe
             continue
         now = plan.start + at
         state = State(plan.options, plan.objects, cluster.shown(present, done), now)
-        yield _judged(state, chosen, ahead, plan.start + truth, futures)
+        past = Past(state)
+        if known is not None:
+            past.times = known
+        answer = when(state, chosen, futures, past=past)
+        yield _judged(state, answer, ahead, plan.start + truth)
 
 
-def _judged(state: State, chosen: str, ahead: int, start: float, futures: int) -> Answered:
-    now, answer = state.now, when(state, chosen, futures)
+def _judged(state: State, answer: When, ahead: int, start: float) -> Answered:
+    now = state.now
     begun = [held[0] for each in state.workloads if (held := held_between(each, now))]
     rate = sum(at > now - _RATE_OF for at in begun) / _RATE_OF
     usual = now + (ahead + 1) / rate if rate else now + DAY

@@ -40,7 +40,7 @@ def plan_of(trace: Path, days: tuple[int, int], seed: int, folder: Path) -> tupl
         for row in reader:
             if row["num_gpu"] == "0" or not row["scheduled_time"] or random.random() >= _DRAWN:
                 continue
-            writer.writerow(row | {"cpu_milli": "0", "memory_mib": "0"})
+            writer.writerow(row)
             created = float(row["creation_time"])
             first = created if first is None else min(first, created)
             until = created + float(row["deletion_time"]) - float(row["scheduled_time"])
@@ -48,7 +48,12 @@ def plan_of(trace: Path, days: tuple[int, int], seed: int, folder: Path) -> tupl
     gpus = round(held / (end - begin))
     (folder / "queues.yaml").write_text(yaml.safe_dump_all([FLAVOR, *queue("q", _RESOURCE, gpus)]))
     source_of = {"file": "pods.csv", "format": "alibaba2023", "queue": "team/q"}
-    document = HEAD | {"manifests": ["queues.yaml"], "arrivals": [{"trace": source_of}]}
+    document = HEAD | {
+        "manifests": ["queues.yaml"],
+        "arrivals": [{"trace": source_of}],
+        # Jobs wait for GPUs alone; what else they request still tells which are alike.
+        "configuration": {"resources": {"excludeResourcePrefixes": ["cpu", "memory"]}},
+    }
     prepared = prepare(parse(yaml.safe_dump(document)), folder)
     at, looks = begin + random.random() * _EVERY, []
     while at < end:

@@ -16,8 +16,9 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
+
+from bench.recorded.fidelity import described, fidelity
 
 from pykueue.api import conditions
 from pykueue.api.objects import key_of, merge_patch
@@ -32,7 +33,6 @@ from pykueue.api.resources import (
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import PARTS, Cluster
 from pykueue.embedded.nodes.pool import parse_pools
-from pykueue.engine import Upsert
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
@@ -40,10 +40,7 @@ from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.recorder import Limits, component
 from pykueue.manager.recorder.files import prepare_directory, segments
 from pykueue.manager.workloads import transitions
-from pykueue.simulate.changes import decoded
-from pykueue.simulate.futures import State
-from pykueue.simulate.recorded.compare import MOVED, NEAR, in_order, starts_of
-from pykueue.simulate.recorded.history import History, of_recording
+from pykueue.simulate.recorded.history import of_recording
 from pykueue.simulate.recorded.replay import replay
 
 #: The bars: jobs, seconds of the replay of a day.
@@ -240,20 +237,6 @@ async def day(clock: Clock, folder: Path, load: Load) -> None:
     await cluster.stop()
 
 
-def fidelity(history: History) -> dict[str, Any]:
-    """How near the simulation of the recorded jobs comes to what was recorded."""
-    options = history.options
-    assert options is not None
-    events = [Upsert(each) for each in decoded(history.objects.values())]
-    starts = starts_of(history, State(options, list(events), [], history.start))
-    return {
-        "starts": len(starts),
-        "near": fmean(abs(one - other) <= NEAR for one, other in starts),
-        "equal": fmean(abs(one - other) <= MOVED for one, other in starts),
-        "in_order": in_order(starts) / len(starts),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.recorded", description=__doc__)
     parser.add_argument("--jobs", type=int, default=JOBS_MIN)
@@ -292,8 +275,7 @@ def main() -> None:
         f"{options.jobs:,} jobs in a day: {found.events:,} events, {found.cycles:,} cycles, "
         f"{found.decisions:,} decisions; {size / 1e6:.1f} MB; recorded in {recorded:.0f} s\n"
         f"replayed in {replayed:.1f} s (bar {REPLAY_SECONDS_MAX:.0f}), {found.different} cycles differ\n"
-        f"simulated: {simulated['near']:.2%} of {simulated['starts']} starts within a minute, "
-        f"{simulated['equal']:.2%} within a second, {simulated['in_order']:.2%} in the same order"
+        + described(simulated)
     )
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from test_simulate_scenarios import job, queue
 
 from pykueue.api import decode, kueue
-from pykueue.api.meta import format_time, parse_time
+from pykueue.api.meta import OwnerReference, format_time, parse_time
 from pykueue.api.quantity import Quantity
 from pykueue.engine import Options, Upsert, lifecycle
 from pykueue.simulate.forecast import when
 from pykueue.simulate.futures import State
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.prepare import plan, prepare
-from pykueue.simulate.run_times import BLOCK, RunTimes
+from pykueue.simulate.run_times import BLOCK, RunTimes, family
 from pykueue.simulate.scenario.reading import parse
 from pykueue.simulate.scores import KEPT, Scores, read, write
 from pykueue.simulate.simulation import Simulation
@@ -123,6 +123,39 @@ def test_run_times_are_those_of_workloads_that_request_the_same() -> None:
     times, random = RunTimes([*PAST, *larger]), Random(1)
     assert {times.draw(_with_cpu(workload("w", 0), "4"), random) for _ in range(20)} == {7200}
     assert {times.draw(workload("w", 0), random) for _ in range(20)} == {600}
+
+
+def test_run_times_are_those_of_workloads_whose_jobs_have_the_same_name() -> None:
+    sweeps = [finished(f"sweep-{number}", 7200.0, 3600.0) for number in range(20)]
+    times, random = RunTimes([*PAST, *sweeps]), Random(1)
+    assert {times.draw(workload("sweep-x7k2p", 0), random) for _ in range(20)} == {7200}
+    assert {times.draw(workload("past-99", 0), random) for _ in range(20)} == {600}
+    # A name that is not known is like all others.
+    assert {times.draw(workload("new", 0), random) for _ in range(50)} == {600, 7200}
+
+
+@pytest.mark.parametrize(
+    ("name", "common"),
+    [
+        ("train", "train"),
+        ("train-17", "train"),
+        ("train-x7k2p", "train"),
+        ("backup-29123456-bcdfg", "backup"),
+        ("report.20260105t1200z", "report"),
+        ("etl-3fa85f64", "etl"),
+        ("llama-7b", "llama-7b"),
+        ("resnet50", "resnet50"),
+        ("17", "17"),
+    ],
+)
+def test_runs_of_a_job_have_the_rest_of_their_name_in_common(name: str, common: str) -> None:
+    assert family(workload(name, 0)) == common
+
+
+def test_job_of_a_workload_names_it() -> None:
+    some = workload("job-train-17-4f2a1", 0)
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name="train-17", uid="1", controller=True)
+    assert family(replace(some, metadata=replace(some.metadata, owner_references=[owner]))) == "train"
 
 
 def _with_cpu(some: kueue.Workload, cpu: str) -> kueue.Workload:

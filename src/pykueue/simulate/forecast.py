@@ -50,13 +50,22 @@ class When(Answer, kw_only=True):
     notes: list[str] = []
 
 
-def when(state: State, key: str, futures: int = FUTURES, seed: int = 0, arrivals: bool = True) -> When:
+def when(
+    state: State,
+    key: str,
+    futures: int = FUTURES,
+    seed: int = 0,
+    arrivals: bool = True,
+    past: Past | None = None,
+) -> When:
     """When the pending workload `namespace/name` starts; with `arrivals`, others like the latest keep coming.
+
+    `past` is what is known of run times and arrivals; without it, what the state tells.
 
     Raises KeyError where there is no such workload, and ValueError for one that is not pending.
     """
     check_pending({each.metadata.key: each for each in state.workloads}[key])
-    past, watch = Past(state), Watch(key)
+    past, watch = past or Past(state), Watch(key)
     all = Futures(state, past, seed, arrivals)
     found = [all.play(number, watch) for number in range(futures)]
     starts = sorted(future.starts[key] for future in found if key in future.starts)

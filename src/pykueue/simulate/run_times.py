@@ -1,13 +1,15 @@
 """Run times learnt from the finished Workloads of a cluster.
 
 Source of the rules: docs/reference/simulation.md 6: a workload is like the finished ones of its queue, kind
-and size; with fewer than `ENOUGH` of those, like those of a wider group. Given that it has run for some time,
+and size; with fewer than `ENOUGH` of those, like those of a wider group. Of these, the ones whose jobs have
+the same name but for what tells one run from the next are most alike. Given that it has run for some time,
 only those that ran longer count.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
@@ -28,6 +30,9 @@ BLOCK: Final = 50
 KEPT: Final = 500
 #: Mean run time in seconds that is assumed where nothing is known.
 UNKNOWN: Final = 3600.0
+#: Ends of names that tell one run of a job from the next: numbers and times, what `generateName` appends, and
+#: identifiers in hexadecimal digits.
+_RUN: Final = re.compile(r"(?<=.)[-._](?:\d[\dtz]*|[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9a-f]{8,})$")
 
 
 def _held(workload: kueue.Workload) -> tuple[float, float] | None:
@@ -38,9 +43,19 @@ def _held(workload: kueue.Workload) -> tuple[float, float] | None:
 
 def groups(workload: kueue.Workload) -> Iterator[Hashable]:
     """The groups a workload belongs to, the narrowest first."""
-    sample = sample_of(workload)
-    yield sample.queue, sample.owner, _requests(workload.spec)
+    sample, requests = sample_of(workload), _requests(workload.spec)
+    yield sample.queue, sample.owner, requests, family(workload)
+    yield sample.queue, sample.owner, requests
     yield from sample.groups()
+
+
+def family(workload: kueue.Workload) -> str:
+    """The name that all runs of its job have in common: `train` for `train-17` and `train-x7k2p`."""
+    metadata = workload.metadata
+    name = next((each.name for each in metadata.owner_references if each.controller), metadata.name)
+    while (end := _RUN.search(name)) is not None:
+        name = name[: end.start()]
+    return name
 
 
 def _requests(spec: kueue.WorkloadSpec) -> Hashable:
