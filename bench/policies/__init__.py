@@ -1,0 +1,1 @@
+"""What policies of this project change, on the GPU jobs of a public trace."""
