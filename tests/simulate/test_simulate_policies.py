@@ -12,14 +12,16 @@ from test_simulate_scenarios import job, of, once, queue, simulated
 
 from pykueue.api import decode
 from pykueue.api.budgets import ledger_name
-from pykueue.engine import Upsert
+from pykueue.engine import Preempt, Upsert
 from pykueue.simulate.figures import figure
 from pykueue.simulate.forecast import when
 from pykueue.simulate.futures import State
+from pykueue.simulate.journal import Journal
 from pykueue.simulate.measures import BudgetKey
-from pykueue.simulate.prepare import prepare
+from pykueue.simulate.prepare import plan, prepare
 from pykueue.simulate.runs import run
 from pykueue.simulate.scenario.reading import load
+from pykueue.simulate.simulation import Simulation
 from pykueue.simulate.whatif import Question, whatif
 
 OWN = "pykueue.io/v1alpha1"
@@ -172,3 +174,29 @@ def test_more_hours_let_a_workload_start_now() -> None:
     assert answer.after is not None
     assert answer.before.median == "2026-01-06T00:00:00Z"
     assert answer.after.median == "2026-01-05T12:00:00Z"
+
+
+LOOP = EXAMPLE.with_name("preemption-loop.yaml")
+
+
+def test_damped_loop_of_preemptions_is_bounded_and_its_ledger_has_each_of_them() -> None:
+    prepared = prepare(load(LOOP), LOOP.parent)
+    within: dict[str, list[float]] = {}
+    for variant in prepared.variants:
+        journal = _Preemptions()
+        found = Simulation(plan(prepared, variant, 1), journal, variant.name, 1).run()
+        assert sum(each.count for each in found.preemptions.values()) == len(journal.times)
+        assert figure(found, "preemptions") == len(journal.times)
+        within[variant.name] = journal.times
+    assert len(within["damped"]) <= len(within["flapping"])
+    # The first turn waits for the base of the cool-down, each further one for twice the time.
+    first_hour = [at for at in within["damped"] if at <= within["damped"][0] + 3600]
+    assert len(first_hour) <= len(within["flapping"]) // 2
+
+
+class _Preemptions(Journal):
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def preempted(self, at: float, decision: Preempt) -> None:
+        self.times.append(at)
