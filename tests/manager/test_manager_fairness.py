@@ -75,6 +75,16 @@ def test_statement_says_what_each_queue_was_entitled_to_and_got(recording: Path)
     assert found["jain"] == pytest.approx(1)
 
 
+def test_step_of_zero_counts_every_change(recording: Path) -> None:
+    found = json.loads(ask(str(recording), "--step", "0s", "-o", "json").stdout)
+    (lent,) = found["borrowed"]
+    queues = {each["clusterQueue"]: each["resources"][0] for each in found["queues"]}
+    # `a` has 7 cpus, three of them borrowed, whenever it has any; `b` has 4.
+    assert queues["a"]["received"] == pytest.approx(lent["amount"] / 3 * 7, rel=1e-6)
+    coarse = json.loads(ask(str(recording), "--step", "10s", "-o", "json").stdout)
+    assert coarse["borrowed"][0]["amount"] == pytest.approx(lent["amount"], abs=3 * 20)
+
+
 def test_same_recording_gives_the_same_statement(recording: Path) -> None:
     one, other = (ask(str(recording), "-o", "yaml").stdout for _ in range(2))
     assert one == other

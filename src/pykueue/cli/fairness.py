@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pykueue.cli.options import duration
+from pykueue.cli.options import duration_or_zero
 from pykueue.cli.questions import output_options
 
 
@@ -17,9 +17,9 @@ from pykueue.cli.questions import output_options
     "--step",
     default="1m",
     show_default=True,
-    callback=duration,
+    callback=duration_or_zero,
     metavar="DURATION",
-    help="Time between two readings of what queues are entitled to, have and borrow.",
+    help="Time between two readings of what queues are entitled to, have and borrow; 0s: at each change.",
 )
 @click.option(
     "--report",

@@ -2,8 +2,8 @@
 """Fairness for each ClusterQueue over the time of a recording: a statement that anyone can compute again.
 
 Amounts are in unit-seconds: cpus, bytes or pieces times seconds. What a queue is entitled to,
-has, and borrows from which queue is sampled once in each step and counts for the whole step; waiting times
-and preemptions are exact.
+has, and borrows from which queue is sampled once in each step and counts for the whole step; with a step of
+zero it is read at each change, and exact. Waiting times and preemptions are exact.
 Source of the terms: docs/reference/policies.md 6.
 """
 
@@ -232,7 +232,10 @@ def _take(segment: Segment, account: _Account) -> None:
         sampled = segment.at
         for number, entry in enumerate(segment.entries(), 2):
             at = entry.get("at", account.end)
-            while sampled + account.step <= at:
+            if not account.step and at > sampled:
+                _sample(engine, account, at - sampled)
+                sampled = at
+            while account.step and sampled + account.step <= at:
                 _sample(engine, account, account.step)
                 sampled += account.step
             account.end = max(account.end, at)
