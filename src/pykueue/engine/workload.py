@@ -340,7 +340,11 @@ def has_delayed_domains(admission: kueue.Admission | None) -> bool:
 
 def lacks_pods(obj: kueue.Workload) -> bool:
     """Whether pods of a hybrid assignment have lost their flavor and have no other one."""
-    return any(True for _ in missing_pods(obj))
+    admission = obj.status.admission
+    for given in admission.pod_set_assignments if admission is not None else ():
+        if given.topology_assignment is not None:  # few have one, and this is asked at every event
+            return any(True for _ in missing_pods(obj))
+    return False
 
 
 def needs_second_pass(obj: kueue.Workload, replaces_nodes: bool) -> bool:
