@@ -6,6 +6,7 @@ import pytest
 from engine_world import World
 
 from pykueue.api import kueue
+from pykueue.api.kueue.names import WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.questions import TargetError, find_workload
 from pykueue.questions.targets import job_resources, without_workload
 
@@ -46,6 +47,17 @@ def test_names_that_mean_none_or_several_are_refused(target: str, message: str) 
     with pytest.raises(TargetError) as error:
         find_workload(workloads(), target, "default")
     assert str(error.value) == message
+
+
+def test_the_growth_of_an_elastic_job_is_meant_and_not_the_slice_that_it_replaces() -> None:
+    world = World()
+    world.queue("q", {"f": {"cpu": 1}})
+    world.workload("job-a-1f", "q", 1, owner="a")
+    replaces = {WORKLOAD_SLICE_REPLACEMENT_ANNOTATION: "default/job-a-1f"}
+    world.workload("job-a-0f", "q", 2, owner="a", annotations=replaces)
+    workloads = list(world.driver.workloads.values())
+    for target, name in (("job/a", "job-a-0f"), ("a", "job-a-0f"), ("job-a-1f", "job-a-1f")):
+        assert find_workload(workloads, target, "default").metadata.name == name
 
 
 @pytest.mark.parametrize(

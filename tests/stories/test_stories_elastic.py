@@ -88,6 +88,8 @@ def test_pods_that_there_is_no_quota_for_stay_gated() -> None:
         assert (size(first), size(second)) == (3, 6)
         assert holds(first, "Admitted")
         assert not holds(second, "QuotaReserved")
+        (waits,) = (one for one in second["status"]["conditions"] if one["type"] == "QuotaReserved")
+        assert waits["message"].endswith("2 more needed")  # 3 more pods, and 1 cpu is free
         assert (await world.running("a"), await gated(world), await world.used("q")) == (3, 3, "7")
         await world.wait(60)  # b ends
         assert (await world.running("a"), await gated(world), await world.used("q")) == (6, 0, "6")

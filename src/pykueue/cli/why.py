@@ -26,7 +26,7 @@ from pykueue.manifests.files import InputError
 from pykueue.questions import TargetError, Why, answer_from, competing, find_workload, from_status
 from pykueue.questions import why as answer_why
 from pykueue.questions.cluster_state import ClusterState, read_cluster
-from pykueue.questions.targets import job_resources, without_workload
+from pykueue.questions.targets import AmbiguousTargetError, job_resources, without_workload
 from pykueue.questions.why import PLACE_DECISIONS_MAX
 
 #: Exit status where there is no such Workload or the cluster cannot be read.
@@ -98,6 +98,8 @@ async def _answer(
     )
     try:
         answer = of_cluster(question, state, float(int(Clock().time())))
+    except AmbiguousTargetError:
+        raise
     except TargetError as error:
         raise TargetError(await _of_job(client, question, state) or str(error)) from None
     if not answer.unread:

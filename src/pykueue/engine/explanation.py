@@ -66,10 +66,13 @@ class Attempt(Struct):
     """With ExceedsMaximum: the most the queue could ever have."""
     levels: tuple[Level, ...] = ()
     """From the queue up to the root."""
+    continued: int = 0
+    """What the workload slice that is replaced holds of it."""
 
     @property
     def total_requested(self) -> int:
-        return self.requested + self.assumed
+        """What is needed beside what the replaced slice holds."""
+        return self.requested + self.assumed - self.continued
 
     @property
     def available(self) -> int:

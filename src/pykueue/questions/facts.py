@@ -96,7 +96,7 @@ def _fact(engine: Engine, cluster_queue: str, attempt: Attempt, rights: Rights) 
         resource=resource,
         flavor=attempt.flavor,
         mode=attempt.mode,
-        requested=amount(resource, attempt.total_requested),
+        requested=amount(resource, attempt.requested + attempt.assumed),
         blocker=attempt.blocker,
         message=attempt_text(attempt) if attempt.mode != "Fit" else "",
     )

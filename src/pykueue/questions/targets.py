@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pykueue.api import kueue
-from pykueue.api.kueue.names import QUEUE_LABEL
+from pykueue.api.kueue.names import QUEUE_LABEL, WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.meta import OwnerReference
 from pykueue.api.objects import Object, labels_of
 from pykueue.api.resources import JOBS, KUEUE_GROUP, Resource
@@ -22,10 +22,15 @@ class TargetError(ValueError):
     """No Workload matches, or more than one does."""
 
 
+class AmbiguousTargetError(TargetError):
+    """Several Workloads match."""
+
+
 def find_workload(workloads: Iterable[kueue.Workload], target: str, namespace: str) -> kueue.Workload:
     """The Workload that `NAME`, `workload/NAME` or `KIND/NAME` of a job names in a namespace.
 
-    Of several Workloads of one job, that which is not finished. Raises TargetError.
+    Of several Workloads of one job, that which is not finished; of the slices of an elastic job, that which
+    asks for its size. Raises TargetError.
     """
     here = [each for each in workloads if each.metadata.namespace == namespace]
     kind, slash, name = target.rpartition("/")
@@ -39,11 +44,11 @@ def find_workload(workloads: Iterable[kueue.Workload], target: str, namespace: s
     found = [each for each in here if kind not in WORKLOAD_TYPES and _is_of_job(each, kind, name)]
     jobs = sorted({f"{owner.kind}/{name}" for each in found for owner in _owners(each, kind, name)})
     if len(jobs) > 1:
-        raise TargetError(f"{target!r} is the name of several jobs: {', '.join(jobs)}")
-    running = [each for each in found if not each.condition_is("Finished")]
+        raise AmbiguousTargetError(f"{target!r} is the name of several jobs: {', '.join(jobs)}")
+    running = _newest_slices([each for each in found if not each.condition_is("Finished")])
     if len(running) > 1:
         names = ", ".join(f"workload/{each.metadata.name}" for each in running)
-        raise TargetError(f"{jobs[0]} has several workloads: {names}")
+        raise AmbiguousTargetError(f"{jobs[0]} has several workloads: {names}")
     if running or found:
         return (running or found)[-1]
     near = did_you_mean(name, [each.metadata.name for each in here])
@@ -51,6 +56,12 @@ def find_workload(workloads: Iterable[kueue.Workload], target: str, namespace: s
     if kind and kind not in WORKLOAD_TYPES:
         what = f"no Workload of {kind} {name}"
     raise TargetError(f"{what} in namespace {namespace}{near}")
+
+
+def _newest_slices(workloads: list[kueue.Workload]) -> list[kueue.Workload]:
+    """Without the slices of elastic jobs that others of them replace."""
+    replaced = {each.metadata.annotations.get(WORKLOAD_SLICE_REPLACEMENT_ANNOTATION) for each in workloads}
+    return [each for each in workloads if each.metadata.key not in replaced]
 
 
 def competing(

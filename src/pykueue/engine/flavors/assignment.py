@@ -431,12 +431,15 @@ class Chooser:
         for resource, flavor_usage, requested in zip(
             step.resources, option.flavor_usages, wanted, strict=True
         ):
-            amount = requested
+            held = 0  # by the slice that is replaced
             if credit is not None:
-                amount -= sum(credit.get((member, resource), 0) for member in group.members)
+                held = sum(credit.get((member, resource), 0) for member in group.members)
+            amount = requested - held
             assumed = usage.get(flavor_usage.flavor_resource, 0)
             value = amount + assumed
-            attempt = Attempt(group.name, resource, option.flavor, "Fit", 0, requested, assumed)
+            attempt = Attempt(
+                group.name, resource, option.flavor, "Fit", 0, requested, assumed, continued=held
+            )
             result.attempts.append(attempt)
             if value > flavor_usage.potential:  # could not fit if nothing were reserved
                 attempt.mode = "NoFit"
