@@ -328,7 +328,7 @@ def test_log_is_read_cycle_by_cycle() -> None:
         {"msg": "Scheduling cycle complete", **of},
     )
     workloads = {"ns/w": Considered("ns/w", assumed=True), "ns/x": Considered("ns/x", requeued="NoFit")}
-    assert found == [Cycle(7, 1767571200.5, 1767571200.75, workloads)]
+    assert found == [Cycle(7, 1767571200.5, 1767571200.75, 1767571200.5, workloads)]
     assert log.complete_until == float("inf")
 
 

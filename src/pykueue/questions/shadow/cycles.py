@@ -377,7 +377,7 @@ class CycleComparison:
 
     def _written_about(self, cycle: Cycle, head: Considered) -> _Written:
         """What a cycle wrote of a head: before it was considered again."""
-        until = self._considered_again(head.key, cycle.time)
+        until = min(self._considered_again(head.key, cycle.time), cycle.ended + DELAY_OF_CACHES)
         found = self._preempted_for(head.key, cycle.began, until)
         if head.assumed:
             about = self._written(head.key, "Admit", cycle.began, inf, False)

@@ -80,6 +80,8 @@ class Cycle:
     """When the heads of the queues were taken: seconds since 1970 by the manager's clock."""
     time: float
     """When the snapshot was taken."""
+    ended: float = inf
+    """When all but admissions was written."""
     workloads: dict[str, Considered] = field(default_factory=dict)
     """In the order in which they were processed, by key."""
 
@@ -132,6 +134,7 @@ class ManagerLog:
             cycle.time = time - float(entry.get("duration") or 0.0)
         if message == "Scheduling cycle complete":
             self._cycle = None
+            cycle.ended = time
             for each in cycle.workloads.values() if self._shows_places else ():
                 each.inadmissible = bool(each.inadmissible)
             return cycle
