@@ -118,3 +118,18 @@ def test_a_condition_on_the_name_of_the_user_holds_for_each_user() -> None:
                 await api.create(CONFIG_MAPS, config_map(f"asked-{number}"))
 
     with_server(story)
+
+
+def test_a_condition_on_the_name_of_the_user_holds_for_long_names() -> None:
+    """Answers are remembered for short names only, and given for all."""
+
+    async def story(api: Api) -> None:
+        name = "j" * 300
+        await api.create(CONFIGURATIONS, configuration(f"request.userInfo.username != '{name}'"))
+        spared, asked = (Api(api.server, api.clock, one, ("system:masters",)) for one in (name, f"{name}j"))
+        for number in range(2):
+            await spared.create(CONFIG_MAPS, config_map(f"spared-{number}"))
+            with pytest.raises(ApiError, match="failed calling webhook"):
+                await asked.create(CONFIG_MAPS, config_map(f"asked-{number}"))
+
+    with_server(story)

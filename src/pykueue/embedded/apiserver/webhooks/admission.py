@@ -336,7 +336,9 @@ class Admission:
         self, webhook: Webhook, form: Endpoint, attributes: Attributes, obj: Object | None
     ) -> Object | None:
         """The response, or None when the webhook is not concerned (or failed and may be ignored)."""
-        old = attributes.old
+        old, spares = attributes.old, webhook.spares
+        if spares is not None and not attributes.dry_run and spares(attributes.call.user):
+            return None
         if not self._selected(webhook, attributes, obj, old):
             return None
         if attributes.dry_run and webhook.side_effects:
@@ -344,7 +346,7 @@ class Admission:
                 f'admission webhook "{webhook.name}" does not support dry run, but the effects of a dry run '
                 "must not be stored"
             )
-        if webhook.spares is not None and webhook.spares(attributes.call.user):
+        if spares is not None and attributes.dry_run and spares(attributes.call.user):
             return None
         if form.fetch is not None:
             await form.ready([one for one in (obj, old) if one is not None])

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import lru_cache
+from typing import Final
 
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.registry.call import User
@@ -16,6 +18,10 @@ from pykueue.embedded.cel.authorizer import Decide, authorizer, deciding
 from pykueue.embedded.cel.match_conditions import condition_program
 
 from .admission import WebhookFailedError
+
+#: Names of users for which a webhook's answer is remembered, and their characters at most.
+_REMEMBERED: Final = 256
+_LONGEST: Final = 256
 
 
 def spare(conditions: Sequence[Object]) -> Callable[[User], bool] | None:
@@ -28,9 +34,14 @@ def spare(conditions: Sequence[Object]) -> Callable[[User], bool] | None:
     if not of_user:
         return None
 
-    def spares(user: User) -> bool:
-        values = {"request": {"userInfo": {"username": user.name}}}
+    @lru_cache(maxsize=_REMEMBERED)
+    def spares_name(name: str) -> bool:
+        values = {"request": {"userInfo": {"username": name}}}
         return any(program.answer_over(values)[0] is False for program in of_user)
+
+    def spares(user: User) -> bool:
+        # Nothing but the name counts, so the answer for a short one is kept as long as the webhook is.
+        return spares_name(user.name) if len(user.name) <= _LONGEST else spares_name.__wrapped__(user.name)
 
     return spares
 
