@@ -1,22 +1,27 @@
-"""How much of fragmented nodes required racks fill, compared with an exhaustive search."""
+"""How much of fragmented nodes required racks fill, compared with an exhaustive search.
+
+More instances: `PYKUEUE_PACKING_RUNS=100 python -m pytest -s` with this file, which prints the figures.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from random import Random
 from typing import Final
 
+import pytest
 from topology_world import NodeWorld
 
 RACKS: Final = 4
 HOSTS: Final = 4
 CPU: Final = 8
 TOTAL: Final = RACKS * HOSTS * CPU
-INSTANCES: Final = 12
+INSTANCES: Final = int(os.environ.get("PYKUEUE_PACKING_RUNS", "6"))
 
 
-def fragmented(random: Random) -> tuple[NodeWorld, list[int]]:
-    """Nodes that were full of small workloads, of which a quarter ended; and what each rack has left."""
+def fragmented(random: Random, filled: float) -> tuple[NodeWorld, list[int]]:
+    """Nodes that were full of small workloads, of which some ended; and what each rack has left."""
     hosts = [[f"h{rack}{host}" for host in range(HOSTS)] for rack in range(RACKS)]
     nodes = ",".join(
         f"r{rack}{{" + ",".join(f"{host}:{CPU}" for host in of_rack) + "}"
@@ -30,7 +35,7 @@ def fragmented(random: Random) -> tuple[NodeWorld, list[int]]:
         sizes[name] = pods
     world.stable(500)
     for name in random.sample(sorted(sizes), len(sizes)):
-        if sum(sizes.values()) - sizes[name] >= 0.75 * TOTAL:
+        if sum(sizes.values()) - sizes[name] >= filled * TOTAL:
             world.finish(name)
             del sizes[name]
     used: Counter[str] = Counter()
@@ -52,16 +57,22 @@ def most(free: list[int], sizes: list[int]) -> int:
     return sum(free) - min(map(sum, reached))
 
 
-def test_required_racks_fill_within_two_points_of_what_an_exhaustive_search_finds() -> None:
+@pytest.mark.parametrize("filled", [0.75, 0.9])
+def test_required_racks_fill_within_two_points_of_what_an_exhaustive_search_finds(filled: float) -> None:
     """The search may leave out any workload; the engine admits in the order of the queue."""
-    lost = 0
+    used = best = 0
     for seed in range(INSTANCES):
         random = Random(seed)
-        world, free = fragmented(random)
+        world, free = fragmented(random, filled)
         sizes = [random.choice((2, 3, 4, 6, 8)) for _ in range(12)]
         for number, size in enumerate(sizes):
             world.placed(f"w{number}", size, {"required": "rack"})
         world.stable(1000)
         admitted = sum(sizes[int(name[1:])] for name in world.reserved() if name.startswith("w"))
-        lost += most(free, sizes) - admitted
-    assert lost / (INSTANCES * TOTAL) <= 0.02
+        used += TOTAL - sum(free) + admitted
+        best += TOTAL - sum(free) + most(free, sizes)
+    share, possible = used / (INSTANCES * TOTAL), best / (INSTANCES * TOTAL)
+    print(
+        f"filled {filled:.0%}, then racks: {share:.1%} used, {possible:.1%} by the search ({INSTANCES} runs)"
+    )
+    assert possible - share <= 0.02
