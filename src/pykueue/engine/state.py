@@ -351,7 +351,8 @@ class State:
         """Workloads that request a shared capacity are considered again."""
         if shared.flavors is not None:
             for queue in self.queues_with(shared.flavors):
-                self.request_flush(queue)
+                if queue not in self.to_flush:
+                    self.request_flush(queue)
             return
         for info in self.requesting[shared.name].values():
             if info.place in (ACTIVE, INADMISSIBLE) and info.queue is not None:
