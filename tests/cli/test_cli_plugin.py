@@ -408,6 +408,18 @@ assert not unwanted & set(sys.modules), unwanted & set(sys.modules)
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
 
 
+def test_manager_loads_satellites_recorder_visibility_and_questions_only_where_they_are_asked_for() -> None:
+    program = """
+import sys, pykueue.cli.manager
+names = {"pykueue.satellites", "pykueue.manager.recorder", "pykueue.web", "pykueue.questions", "pykueue.simulate"}
+assert not names & set(sys.modules), names & set(sys.modules)
+import pykueue.web.visibility.server
+names = {"pykueue.questions", "pykueue.simulate"}
+assert not names & set(sys.modules), names & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_manager_loads_no_cel_before_a_job_kind_has_an_expression() -> None:
     program = "import sys, pykueue.cli.manager; assert 'cel_expr_python' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from engine_world import World
 
-from pykueue.engine import DecisionLog, Engine, EngineError, Requeue
+from pykueue.engine import Admit, DecisionLog, Engine, EngineError, Requeue
 from pykueue.engine.decision_log import FIRST_KEPT
 from pykueue.engine.story import data, text
 
@@ -161,6 +163,21 @@ def test_story_of_workload_deleted_and_created_again_has_both() -> None:
     made.workload("train", "team-a", 1)
     texts = [each["text"] for each in data(made.engine.story("default/train"))["entries"]]
     assert [each.split(" ")[0] for each in texts] == ["created", "deleted", "created"]
+
+
+def test_entries_of_finished_workloads_are_packed_and_read_the_same() -> None:
+    made = preempted_twice()
+    assert not decisions_in_memory("default/train")
+    told = data(made.engine.story("default/train"))
+    made.driver.delete("default/train")
+    assert not decisions_in_memory("default/train")
+    assert data(made.engine.story("default/train"))["entries"][:-1] == told["entries"]
+
+
+def decisions_in_memory(workload: str) -> list[Admit | Requeue]:
+    """Decisions about a workload that are objects at present."""
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, Admit | Requeue) and each.key == workload]
 
 
 def test_fork_records_nothing() -> None:

@@ -1,4 +1,7 @@
-"""`pykueue manager`: one replica of the manager, with its servers, against any cluster."""
+"""`pykueue manager`: one replica of the manager, with its servers, against any cluster.
+
+What only some configurations use (satellites, the flight recorder, the visibility API) is imported for them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,17 +23,12 @@ from pykueue.cli.process import collect_less_often, run_event_loop
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
 from pykueue.kube.leases import LeadershipLost
-from pykueue.manager import recorder
 from pykueue.manager.components import Component, Runnable
 from pykueue.manager.configuration import Configuration, ConfigurationError, render
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.configuration.gates import parse_flag
-from pykueue.manager.recorder.files import RecordingError, prepare_directory
 from pykueue.manager.replica import CacheSyncError, Replica
 from pykueue.manager.serving.admission import Admission, AdmissionMissingError
-from pykueue.satellites import booster, populator
-from pykueue.satellites.configuration import booster_configuration, populator_configuration
-from pykueue.web.visibility.server import VisibilityServer
 
 #: Where a pod finds the namespace it runs in.
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -62,10 +60,13 @@ async def run(
     transport = await load(kubeconfig)
     try:
         local = urlsplit(transport.base_url).hostname in LOOPBACK
-        servers: tuple[Callable[[Replica], Runnable], ...] = (
-            lambda one: VisibilityServer(one, forecasts),
-            lambda one: Admission(one.manager, one.client, one.clock, local),
-        )
+        servers: list[Callable[[Replica], Runnable]] = [
+            lambda one: Admission(one.manager, one.client, one.clock, local)
+        ]
+        if configuration.gates["VisibilityOnDemand"] or forecasts:
+            from pykueue.web.visibility.server import VisibilityServer
+
+            servers.insert(0, lambda one: VisibilityServer(one, forecasts))
         replica = Replica(transport, configuration, Clock(), random.Random(), servers)
         for component in satellites:
             replica.manager.add(component)
@@ -85,6 +86,29 @@ async def run(
         await replica.run()
     finally:
         await transport.close()
+
+
+def _satellites(populator_config: Path | None, booster_config: Path | None) -> Iterator[Component]:
+    """The satellites whose configuration files are given. Raises ConfigurationError."""
+    from pykueue.satellites import booster, populator
+    from pykueue.satellites.configuration import booster_configuration, populator_configuration
+
+    if populator_config is not None:
+        yield populator.component(populator_configuration(populator_config))
+    if booster_config is not None:
+        yield booster.component(booster_configuration(booster_config))
+
+
+def _recorder(directory: Path, size: int, age: float) -> Component:
+    """The flight recorder. Raises ClickException where the directory cannot hold a recording."""
+    from pykueue.manager import recorder
+    from pykueue.manager.recorder.files import RecordingError, prepare_directory
+
+    try:
+        prepare_directory(directory)
+    except RecordingError as error:
+        raise click.ClickException(str(error)) from None
+    return recorder.component(directory, recorder.Limits(size, age))
 
 
 @click.command()
@@ -142,19 +166,15 @@ def manager(
 ) -> None:
     """Run the manager against any cluster."""
     start_logging(*(logging_options[name] for name in _LOG_OPTIONS))
-    satellites = []
+    satellites: list[Component] = []
     try:
-        if populator_config is not None:
-            satellites.append(populator.component(populator_configuration(populator_config)))
-        if booster_config is not None:
-            satellites.append(booster.component(booster_configuration(booster_config)))
+        if populator_config is not None or booster_config is not None:
+            satellites += _satellites(populator_config, booster_config)
         if flight_recorder is not None and not print_config:
-            prepare_directory(flight_recorder)
-            limits = recorder.Limits(flight_recorder_size, flight_recorder_age)
-            satellites.append(recorder.component(flight_recorder, limits))
+            satellites.append(_recorder(flight_recorder, flight_recorder_size, flight_recorder_age))
         gates = parse_flag(feature_gates) if feature_gates else None
         configuration = load_configuration(config, gates, namespace=own_namespace())
-    except (ConfigurationError, OSError, RecordingError, ValueError) as error:
+    except (ConfigurationError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     if print_config:
         click.echo(render(configuration), nl=False)

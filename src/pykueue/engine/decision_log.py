@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any, Final
 
 from msgspec import Struct
@@ -21,6 +22,8 @@ from pykueue.api.meta import Condition, parse_time
 from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
 from pykueue.engine.events import Event, Upsert
 from pykueue.engine.explain.render import reason_text
+
+from .entry_packing import pack, unpack
 
 #: Entries kept of one object: the first `FIRST_KEPT`, and of the others the newest.
 ENTRIES_MAX: Final = 64
@@ -32,6 +35,7 @@ FIELDS_MAX: Final = 8
 
 CREATED: Final = "created"
 DELETED: Final = "deleted"
+_FINISHED: Final = "condition Finished"
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -83,6 +87,23 @@ class _Object:
     """Observed fields of a Workload."""
     spec: Any = None
     """Of a queue, as encoded."""
+    packed: bytes = b""
+    """The entries, in place of `entries`, while nothing more is expected to happen."""
+
+    def all_entries(self) -> list[Entry]:
+        """The entries in a list of their own."""
+        return unpack(self.packed) if self.packed else list(self.entries)
+
+    def open(self) -> list[Entry]:
+        """The entries, to be changed; not packed any more."""
+        if self.packed:
+            self.entries, self.packed = unpack(self.packed), b""
+        return self.entries
+
+    def pack(self) -> None:
+        """Keeps the entries as bytes until there is another one."""
+        if not self.packed:
+            self.packed, self.entries = pack(self.entries), []
 
 
 class DecisionLog:
@@ -116,7 +137,8 @@ class DecisionLog:
                 keys.append(decision.preemptor)
             for key in keys:
                 known = self._object(f"Workload {key}")
-                last = known.entries[-1] if known.entries else None
+                entries = known.open()
+                last = entries[-1] if entries else None
                 if last is not None and _is_same(last.what, decision):
                     last.what, last.cycle = decision, cycle
                     last.count += 1
@@ -130,7 +152,9 @@ class DecisionLog:
         if known is not None and known.exists:
             known.exists = False
             known.fields, known.spec = {}, None
-            self._add(self._object(title), now, Change(title, DELETED))
+            known = self._object(title)
+            self._add(known, now, Change(title, DELETED))
+            known.pack()
 
     def _workload(self, obj: kueue.Workload, now: float) -> None:
         title = f"Workload {obj.metadata.key}"
@@ -165,6 +189,8 @@ class DecisionLog:
             elif before or condition.status == "True":
                 change = Change(title, name, before, after, condition.reason, condition.message)
                 self._add(known, times[index], change)
+        if new.get(_FINISHED) == "True":
+            known.pack()
 
     def _queue(self, obj: kueue.ClusterQueue | kueue.LocalQueue, now: float) -> None:
         title = f"{type(obj).__name__} {obj.metadata.key}"
@@ -190,7 +216,7 @@ class DecisionLog:
         return known
 
     def _add(self, known: _Object, at: float, what: Change | Decision) -> None:
-        entries = known.entries
+        entries = known.open()
         self._number += 1
         entries.append(Entry(self._number, at, self._cycle, what))
         if len(entries) > self._entries_max:
@@ -209,12 +235,12 @@ class DecisionLog:
         known = self._objects.get(title)
         if known is None:
             return Story(key, [], 0)
-        entries = list(known.entries)
+        entries = known.all_entries()
         first, born = entries[0].number, entries[0].at
         last = entries[-1].number if not known.exists else self._number
         for queue in self._queues_of(key, entries):
             other = self._objects.get(queue)
-            for entry in other.entries if other is not None else ():
+            for entry in other.all_entries() if other is not None else ():
                 # A manager that starts reads queues after the workloads that they are older than.
                 if first < entry.number <= last and not (_is_creation(entry) and entry.at < born):
                     entries.append(entry)
@@ -256,11 +282,11 @@ def _is_same(before: Change | Decision, after: Decision) -> bool:
 
 
 def _fields(obj: kueue.Workload) -> dict[str, str]:
-    """What is observed of a workload, as text."""
+    """What is observed of a workload, as text; workloads share the strings."""
     spec, status = obj.spec, obj.status
     fields = {
-        "spec.queueName": spec.queue_name or "",
-        "spec.priority": str(spec.priority or 0),
+        "spec.queueName": intern(spec.queue_name or ""),
+        "spec.priority": intern(str(spec.priority or 0)),
         "spec.active": "true" if spec.active else "false",
     }
     if status.reclaimable_pods:
@@ -270,7 +296,7 @@ def _fields(obj: kueue.Workload) -> dict[str, str]:
         for check in status.admission_checks:
             fields[f"admissionCheck {check.name}"] = check.state
     for condition in status.conditions:
-        fields["condition " + condition.type] = condition.status
+        fields[intern("condition " + condition.type)] = intern(condition.status)
     return fields
 
 

@@ -6,6 +6,7 @@ Source: docs/reference/kueue-api.md, section 7; docs/reference/kubernetes-api-ma
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from pykueue.api import decode_as, kueue
 from pykueue.api.objects import Object
@@ -15,12 +16,13 @@ from pykueue.engine.story import data
 from pykueue.kube.errors import ApiError
 from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from pykueue.manager.manager import Manager
-from pykueue.questions import Rights, from_status, to_data, why
-from pykueue.simulate.live.forecasts import Forecasts
 
 from .openapi import document
 from .pending import pending_workload, table
 from .summaries import DEFAULT_LIMIT, MOST, Summaries
+
+if TYPE_CHECKING:
+    from pykueue.simulate.live.forecasts import Forecasts
 
 #: Whether a user may do something: (verb, group, resource, namespace), the empty namespace for all of them.
 May = Callable[[str, str, str, str], Awaitable[bool]]
@@ -177,6 +179,8 @@ class VisibilityApi:
 
     async def _why(self, version: str, namespace: str, name: str, may: May) -> Object:
         """Why a Workload is pending; others, and queues, are named as far as the user may list them."""
+        from pykueue.questions import Rights, from_status, to_data, why  # with the first question
+
         self._require_leader()
         everywhere = await may("list", KUEUE_GROUP, WORKLOADS.plural, "")
         here = everywhere or await may("list", KUEUE_GROUP, WORKLOADS.plural, namespace)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pykueue.api.ages import duration_text
 from pykueue.api.meta import parse_time
 from pykueue.api.objects import Object
-from pykueue.simulate.live.protocol import Starts
-from pykueue.simulate.scores import SCORED
+
+if TYPE_CHECKING:
+    from pykueue.simulate.live.protocol import Starts
 
 _COLUMNS: Final = (
     # name, type, priority (1: with -o wide only), description
@@ -33,6 +34,8 @@ def pending_workload(api_version: str, cluster_queue: str, item: Object, starts:
     metadata = item["metadata"]
     start = None if starts is None else starts.starts.get(f"{metadata['namespace']}/{metadata['name']}")
     if starts is not None and start is not None:
+        from pykueue.simulate.scores import SCORED  # known only with forecasts
+
         found["start"] = {
             **{name: getattr(start, name) for name in _TIMES if getattr(start, name)},
             "forecastTime": starts.now,

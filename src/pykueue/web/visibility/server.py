@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
@@ -19,12 +19,12 @@ from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from pykueue.manager.replica import Replica
 from pykueue.manager.serving.access import Access
 from pykueue.manager.serving.listener import Listener, refusal
-from pykueue.simulate.live.advice import StartAdvice
-from pykueue.simulate.live.forecasts import Forecasts
-from pykueue.simulate.live.kept import ConfigMapStore
 
 from .api import GATE, VERSIONS, VisibilityApi, group_versions
 from .proxy import FrontProxy
+
+if TYPE_CHECKING:
+    from pykueue.simulate.live.forecasts import Forecasts
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +35,25 @@ VERDICT_TIME = 10.0
 _OPEN = ("/healthz", "/livez", "/readyz")
 
 
+def _forecasts(replica: Replica) -> Forecasts:
+    """The forecasts of a replica, which dry runs of jobs show too."""
+    from pykueue.simulate.live.advice import StartAdvice
+    from pykueue.simulate.live.forecasts import Forecasts
+    from pykueue.simulate.live.kept import ConfigMapStore
+
+    store = ConfigMapStore(replica.client, replica.configuration.namespace)
+    found = Forecasts(replica.manager, store=store)
+    replica.manager.advice = StartAdvice(replica.manager, found)
+    return found
+
+
 class VisibilityServer:
     """One replica's server, on the configured address, with the replica's certificate."""
 
     def __init__(self, replica: Replica, forecasts: bool = False) -> None:
         """With `forecasts` it says when pending workloads start."""
         self._replica = replica
-        store = ConfigMapStore(replica.client, replica.configuration.namespace)
-        self._forecasts = Forecasts(replica.manager, store=store) if forecasts else None
-        if self._forecasts is not None:
-            replica.manager.advice = StartAdvice(replica.manager, self._forecasts)
+        self._forecasts = _forecasts(replica) if forecasts else None
         self._api = VisibilityApi(replica.manager, self._forecasts)
         self._access = Access(replica.client, VERDICT_TIME, VERDICT_TIME)
         self._tls = replica.tls.asking_clients()
