@@ -411,7 +411,9 @@ assert not unwanted & set(sys.modules), unwanted & set(sys.modules)
 def test_manager_loads_satellites_recorder_visibility_and_questions_only_where_they_are_asked_for() -> None:
     program = """
 import sys, pykueue.cli.manager
-names = {"pykueue.satellites", "pykueue.manager.recorder", "pykueue.web", "pykueue.questions", "pykueue.simulate"}
+names = {
+    "pykueue.satellites", "pykueue.web", "pykueue.manager.recorder", "pykueue.questions", "pykueue.simulate"
+}
 assert not names & set(sys.modules), names & set(sys.modules)
 import pykueue.web.visibility.server
 names = {"pykueue.questions", "pykueue.simulate"}

@@ -1,6 +1,7 @@
 """Entries of a decision log as bytes, for workloads to which nothing more is expected to happen.
 
-Packed, the entries of a workload take a small part of the memory, and the garbage collector does not visit them.
+Packed, the entries of a workload take a small part of the memory, and the garbage collector does not visit
+them.
 """
 
 from __future__ import annotations
