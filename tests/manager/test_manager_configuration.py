@@ -199,7 +199,7 @@ def test_the_old_fair_sharing_is_off_until_enabled_and_then_uses_both_strategies
     [
         ("apiVersion: v1\nkind: Configuration\n", "apiVersion"),
         ("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Config\n", 'kind: "Config" is not accepted'),
-        (V1BETA2 + "---\n" + V1BETA2, "2 documents; accepted: one"),
+        (V1BETA2 + "---\n" + V1BETA2, "has 2 YAML documents; exactly one is accepted"),
         (V1BETA2 + "a: [", "configuration: document 1: line "),
     ],
 )

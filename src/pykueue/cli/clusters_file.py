@@ -87,7 +87,7 @@ def load_clusters(path: Path) -> ClustersFile:
     except YamlSyntaxError as error:
         raise ClustersError(f"{path}: {error}") from None
     if len(documents) != 1:
-        raise ClustersError(f"{path}: has {len(documents)} YAML documents; accepted: one")
+        raise ClustersError(f"{path}: has {len(documents)} YAML documents; exactly one is accepted")
     try:
         found = msgspec.convert(documents[0].value, ClustersFile)
     except msgspec.ValidationError as error:

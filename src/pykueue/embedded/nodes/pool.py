@@ -302,7 +302,7 @@ def parse_pools(text: str, source: str = "node pools") -> list[NodePool]:
     except YamlSyntaxError as error:
         raise PoolError(f"{source}: {error}") from None
     if len(documents) > 1:
-        raise PoolError(f"{source}: has {len(documents)} YAML documents; accepted: one")
+        raise PoolError(f"{source}: has {len(documents)} YAML documents; exactly one is accepted")
     document = copy.deepcopy(documents[0].value) if documents else None
     faults: list[str] = []
     file: _File | None = None

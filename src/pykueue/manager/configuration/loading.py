@@ -71,7 +71,9 @@ def parse(
     except YamlError as error:
         raise ConfigurationError(source, [Problem("", str(error).removeprefix(f"{source}: "))]) from None
     if len(documents) != 1:
-        raise ConfigurationError(source, [Problem("", f"{len(documents)} documents; accepted: one")])
+        raise ConfigurationError(
+            source, [Problem("", f"has {len(documents)} YAML documents; exactly one is accepted")]
+        )
     problems: list[Problem] = []
     document = dict(documents[0])
     version, kind = document.pop("apiVersion", None), document.pop("kind", None)

@@ -42,7 +42,7 @@ def parse(text: str, source: str = "scenario") -> Scenario:
     except (YamlError, yaml.YAMLError) as error:
         raise ScenarioError(str(error)) from None
     if len(documents) != 1:
-        raise ScenarioError(f"{source}: {len(documents)} documents; accepted: one")
+        raise ScenarioError(f"{source}: has {len(documents)} YAML documents; exactly one is accepted")
     document: dict[str, Any] = dict(documents[0])
     problems: list[Problem] = []
     for name, accepted in (("apiVersion", VERSION), ("kind", KIND)):
