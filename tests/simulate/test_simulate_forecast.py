@@ -109,6 +109,12 @@ def test_run_times_are_those_of_alike_workloads_that_ran_longer() -> None:
     assert limited == 300
 
 
+def test_workload_that_started_this_second_after_others_that_took_none_ends_at_some_time() -> None:
+    times, random = RunTimes([finished("past", 0.0, 60.0)]), Random(1)
+    drawn = [times.draw(workload("w", 0), random) for _ in range(50)]
+    assert all(0 <= seconds < 60 for seconds in drawn)
+
+
 def test_run_times_of_a_future_are_those_of_one_time() -> None:
     past = [finished(f"w{number}", 100.0 + number, 3600.0 * (number + 1)) for number in range(200)]
     times, random, some = RunTimes(past), Random(1), workload("w", 0)

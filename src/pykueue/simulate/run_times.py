@@ -30,6 +30,8 @@ BLOCK: Final = 50
 KEPT: Final = 500
 #: Mean run time in seconds that is assumed where nothing is known.
 UNKNOWN: Final = 3600.0
+#: Seconds that the times of the API are precise to: a run time of 0 may be anything below.
+RESOLUTION: Final = 1.0
 #: Ends of names that tell one run of a job from the next: numbers and times, what `generateName` appends, and
 #: identifiers in hexadecimal digits.
 _RUN: Final = re.compile(r"(?<=.)[-._](?:\d[\dtz]*|[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9a-f]{8,})$")
@@ -135,4 +137,4 @@ class RunTimes:
             return random.uniform(elapsed, limit)
         # Nothing is known: as if the end were as likely at any time, at the rate seen so far.
         mean = sum(values) / len(values) if values else UNKNOWN
-        return elapsed + random.expovariate(1 / max(mean, elapsed))
+        return elapsed + random.expovariate(1 / max(mean, elapsed, RESOLUTION))
