@@ -28,6 +28,7 @@ KNOWN = {
     "embedded/store/sqlite.py": "statements of the program",
     "api/cel/program.py:_environment": "tuples of names in the program",
     "embedded/objects/protobuf.py:_messages": "no argument",
+    "embedded/apiserver/webhooks/match_conditions.py:spares_name": "256 names of at most 256 characters",
     "simulate/faults/jobkinds.py:integration": "kinds of the program",
     "engine/quota/usage.py:quota_units": "quantities, each read from at most 256 characters",
 }

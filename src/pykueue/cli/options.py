@@ -53,23 +53,25 @@ class SourceOptions:
 
 def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """A duration such as 90s or 24h, in seconds; None where it is not given."""
-    seconds = duration_or_zero(ctx, param, value)
-    if seconds == 0:
+    seconds = _seconds(value)
+    if seconds is not None and seconds <= 0:
         raise click.BadParameter("must be greater than 0")
     return seconds
 
 
 def duration_or_zero(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """The same, and `0s`."""
-    if value is None:
-        return None
-    try:
-        seconds = parse_duration(value, days=True)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if seconds < 0:
+    seconds = _seconds(value)
+    if seconds is not None and seconds < 0:
         raise click.BadParameter("must not be negative")
     return seconds
+
+
+def _seconds(value: str | None) -> float | None:
+    try:
+        return None if value is None else parse_duration(value, days=True)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
