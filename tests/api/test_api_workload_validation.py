@@ -455,6 +455,31 @@ def test_an_admission_can_be_set_and_cleared_but_not_changed() -> None:
     assert len(texts(held(topologyAssignment=topology), held(), TopologyAwareScheduling=False)) == 1
 
 
+def test_a_split_pod_set_may_get_other_flavors_and_shrink_but_not_grow() -> None:
+    def held(*pods: int) -> Manifest:
+        flavors = {"individual": {"roots": ["reserved", "spot"][: len(pods)]}}
+        part = {
+            "domainCount": len(pods),
+            "valuesPerLevel": [flavors],
+            "podCounts": {"individual": list(pods)},
+        }
+        split = assignment(
+            flavors={"cpu": "reserved"},
+            count=sum(pods),
+            resourceUsage={"cpu": str(sum(pods))},
+            topologyAssignment={"levels": ["pykueue.io/flavor"], "slices": [part]},
+        )
+        admission = {"clusterQueue": "q", "podSetAssignments": [split]}
+        return workload(pod_set(count=8), reserved=True, status={"admission": admission})
+
+    assert texts(held(3, 3), held(4, 2)) == []
+    assert texts(held(4), held(4, 2)) == []
+    assert texts(held(4, 4), held(4, 2)) == [
+        "status.admission.podSetAssignments[0].count: Invalid value: 8: a pod set that is split over flavors "
+        "may only shrink while quota is reserved"
+    ]
+
+
 def test_a_reservation_without_admission_is_let_be_where_it_was_so() -> None:
     broken = workload(reserved=True, status={"admission": None})
     assert texts(broken, broken) == []

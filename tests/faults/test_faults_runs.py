@@ -14,6 +14,7 @@ from collections import Counter
 import pytest
 
 from pykueue.simulate.faults import play
+from pykueue.simulate.faults.batches import TOGETHER, reports
 
 RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "1000"))
 FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
@@ -51,6 +52,12 @@ def test_a_run_is_determined_by_its_seed() -> None:
     first = _played("1")
     assert "4 runs" in first
     assert first == _played("2")
+
+
+def test_runs_of_the_command_line_are_those_of_their_seeds() -> None:
+    """They go on in other processes, and each is what it is when it is played alone."""
+    seeds = range(11, 12 + TOGETHER + 1)
+    assert [one.digest for one in reports(play, seeds)] == [play(seed).digest for seed in seeds]
 
 
 def test_first_run_of_a_process_is_like_all_others() -> None:

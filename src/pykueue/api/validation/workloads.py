@@ -34,6 +34,7 @@ from pykueue.api.validation.syntax import (
 )
 
 _IMMUTABLE = "field is immutable"
+_NO_GROWTH = "a pod set that is split over flavors may only shrink while quota is reserved"
 _MAX_GATE = 63
 
 
@@ -401,7 +402,12 @@ def _admission_change_errors(
     if now is None or before is None or now == before:
         return []
     if on(gates, "TopologyAwareScheduling") and _without_topology(now) == _without_topology(before):
-        return []
+        pairs = zip(now.pod_set_assignments, before.pod_set_assignments, strict=True)
+        return [
+            FieldError(f"status.admission.podSetAssignments[{index}].count", INVALID, item.count, _NO_GROWTH)
+            for index, (item, was) in enumerate(pairs)
+            if (item.count or 0) > (was.count or 0)
+        ]
     return [FieldError("status.admission", FORBIDDEN, encode(now), _IMMUTABLE)]
 
 

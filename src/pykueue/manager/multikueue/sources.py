@@ -48,6 +48,8 @@ class Sources:
             if profiles is not None
             else {}
         )
+        #: Kubeconfigs that were parsed, by the name of their MultiKueueCluster.
+        self._targets: dict[str, tuple[str, Target]] = {}
         clusters.add_index("secret", _secret_names)
         clusters.add_index("profile", _profile_names)
         client = cluster.connection.client
@@ -99,9 +101,24 @@ class Sources:
         if not source:
             return self._profile(str(get(obj, "spec", "clusterSource", "clusterProfileRef", "name") or ""))
         location = str(source.get("location") or "")
-        return parse(
-            self._read_file(location) if source.get("locationType") == "Path" else self._read(location)
+        is_path = source.get("locationType") == "Path"
+        return self._parsed(
+            obj["metadata"]["name"], self._read_file(location) if is_path else self._read(location)
         )
+
+    def _parsed(self, name: str, content: str) -> Target:
+        """What a kubeconfig says; each is parsed once, as it is asked for at every change of the cluster."""
+        known = self._targets.get(name)
+        if known is not None and known[0] == content:
+            return known[1]
+        target = parse(content)
+        self._targets = {
+            other: found
+            for other, found in self._targets.items()
+            if self._clusters.get("", other) is not None
+        }
+        self._targets[name] = content, target
+        return target
 
     def _profile(self, name: str) -> Target:
         if self._profiles is None:

@@ -7,10 +7,13 @@ import hashlib
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import click
 
-from pykueue.simulate.faults import play
+from pykueue.simulate.faults import Report, play
+from pykueue.simulate.faults.batches import reports
 from pykueue.simulate.faults.budgetruns import play_budgets
 from pykueue.simulate.faults.claimruns import play_claims
 from pykueue.simulate.faults.clusterruns import chosen_of_clusters, play_clusters
@@ -74,38 +77,38 @@ def main(
     keep_going: bool,
 ) -> None:
     """Run the cluster with faults in virtual time; exit with 1 when an invariant was violated."""
-    # Collections take up to a third of the CPU time with the threshold of the interpreter.
-    gc.set_threshold(*GC_THRESHOLD)
+    gc.set_threshold(*GC_THRESHOLD)  # of the first run; later ones collect nothing
     started = time.perf_counter()
     faults: Counter[str] = Counter()
     failed: list[int] = []
     writes = ended = deaths = 0
     digests = hashlib.sha256()
-    for number in range(seed, seed + runs):
-        if seconds is not None and time.perf_counter() - started > seconds:
-            break
-        if clusters:
-            report = play_clusters(number, elastic, chosen_of_clusters(kinds or "Job"))
-        elif kinds:
-            report = play_kinds(number, chosen(kinds), edits)
-        elif elastic:
-            report = play_elastic(number)
-        elif topology:
-            report = play_topology(number)
-        elif claims:
-            report = play_claims(number)
-        elif budgets:
-            report = play_budgets(number)
-        elif hybrid:
-            report = play_hybrid(number)
-        elif provisioning:
-            report = play_provisioning(number)
-        elif variants:
-            report = play_variants(number)
-        else:
-            report = play_pods(number, edits) if plain_pods else play(number, pods, edits, policies, backfill)
-        if not ended:
-            gc.freeze()  # modules and what the first run compiled stay
+    if clusters:
+        player: Callable[[int], Report] = partial(
+            play_clusters, elastic=elastic, kinds=chosen_of_clusters(kinds or "Job")
+        )
+    elif kinds:
+        player = partial(play_kinds, kinds=chosen(kinds), edits=edits)
+    elif elastic:
+        player = play_elastic
+    elif topology:
+        player = play_topology
+    elif claims:
+        player = play_claims
+    elif budgets:
+        player = play_budgets
+    elif hybrid:
+        player = play_hybrid
+    elif provisioning:
+        player = play_provisioning
+    elif variants:
+        player = play_variants
+    elif plain_pods:
+        player = partial(play_pods, edits=edits)
+    else:
+        player = partial(play, pods=pods, edits=edits, policies=policies, backfill=backfill)
+    for report in reports(player, range(seed, seed + runs)):
+        number = report.seed
         ended, writes, deaths = ended + 1, writes + report.writes, deaths + report.deaths
         faults += report.faults
         digests.update(report.digest.encode())
@@ -117,6 +120,8 @@ def main(
                 break
         elif trace:
             click.echo(report.text())
+        if seconds is not None and time.perf_counter() - started > seconds:
+            break
     took = time.perf_counter() - started
     click.echo(f"took {took:.1f} s, {took / max(1, ended) * 1000:.0f} ms each", err=True)
     click.echo(

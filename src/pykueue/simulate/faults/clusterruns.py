@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import click
-import yaml
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
@@ -504,7 +504,7 @@ def _secret(worker: str, version: int) -> Object:
     }
     secret = _object(SECRETS, f"{worker}-kubeconfig")
     secret["metadata"]["namespace"] = "kueue-system"
-    secret["data"] = {"kubeconfig": base64.b64encode(yaml.safe_dump(content).encode()).decode()}
+    secret["data"] = {"kubeconfig": base64.b64encode(json.dumps(content).encode()).decode()}
     return secret
 
 
