@@ -4,8 +4,8 @@ Three processes: an API server (the embedded one with its durable store, or with
 the manager without a client limit, and the load. The makespan in virtual time, by the engine alone, is the
 least a run can take; the ratio says how near it came. Prints a table, and writes JSON with `--json`.
 
-With `--recording` the manager records, and the simulator gets the recorded arrivals: the last line says how
-many admissions are the same.
+With `--recording` the manager records, and the recorded arrivals are simulated: the last lines say how many
+admissions are equal and in the same order, and what the others began with.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from bench.end_to_end.load import SHAPES
 from bench.end_to_end.run import own_manager, play
 from bench.engine import harness
 from bench.recorded.fidelity import described, fidelity
-
-from pykueue.simulate.recorded.history import of_recording
 
 #: The bars: seconds of wall, CPU seconds of the manager, its MB. Topology may take 1.3 times the baseline.
 BARS = {"baseline": (90, 60, 200), "large": (80, 100, 600), "topology": (117, 78, 260)}
@@ -65,23 +64,25 @@ def main() -> None:
         "--in-memory", action="store_true", help="the embedded server without its durable store"
     )
     parser.add_argument("--profile", type=Path, help="run the manager under cProfile and write this file")
-    parser.add_argument("--recording", type=Path, help="directory of the manager's flight recorder")
+    parser.add_argument("--recording", type=Path, help="directory of recordings, one for each shape and run")
+    parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--json", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
-    results = {}
-    for shape in options.shapes or list(SHAPES):
+    results: dict[str, list[dict[str, Any]]] = {}
+    for shape, number in product(options.shapes or list(SHAPES), range(1, options.runs + 1)):
         virtual = harness.run(SHAPES[shape](options.scale))
-        manager = partial(own_manager, profile=options.profile, recording=options.recording)
+        recording = None if options.recording is None else options.recording / f"{shape}-{number}"
+        manager = partial(own_manager, profile=options.profile, recording=recording)
         if options.kubeconfig is not None:
             servers = options.server_pid or []
             figures = play(options.kubeconfig, servers, manager, shape, options.scale)
         else:
             with ServerProcess(options.in_memory) as server:
                 figures = play(server.kubeconfig, [server.pid], manager, shape, options.scale)
-        results[shape] = figures
+        results.setdefault(shape, []).append(figures)
         print(table(shape, figures, virtual), flush=True)
-        if options.recording is not None:
-            figures["simulated"] = simulated = fidelity(of_recording(options.recording))
+        if recording is not None:
+            figures["simulated"] = simulated = fidelity(recording)
             print(described(simulated), flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=2) + "\n")

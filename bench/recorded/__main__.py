@@ -40,7 +40,6 @@ from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.recorder import Limits, component
 from pykueue.manager.recorder.files import prepare_directory, segments
 from pykueue.manager.workloads import transitions
-from pykueue.simulate.recorded.history import of_recording
 from pykueue.simulate.recorded.replay import replay
 
 #: The bars: jobs, seconds of the replay of a day.
@@ -258,7 +257,7 @@ def main() -> None:
         began = time.perf_counter()
         found = replay(folder)
         replayed = time.perf_counter() - began
-        simulated = fidelity(of_recording(folder))
+        simulated = fidelity(folder)
     figures = {
         "jobs": options.jobs,
         "events": found.events,

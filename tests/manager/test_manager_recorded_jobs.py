@@ -149,7 +149,7 @@ def test_preempted_jobs_are_simulated_as_they_were_recorded(tmp_path: Path) -> N
     assert urgent.run_time == pytest.approx(20, abs=2)
     # It has not come to its end in the 100 s before it was preempted, whatever ran shorter.
     assert first.run_time > 95
-    assert [round(each) for each in first.evictions] == [0]
+    assert [round(each) for each in first.recorded.evictions] == [0]
     answer = json.loads(ask(folder, "--quota", "a/default-flavor/cpu=5", "-o", "json").stdout)["difference"]
     assert (answer["near"], answer["inOrder"]) == (1.0, 1.0)
     assert [each["preemptedBefore"] for each in answer["teams"]] == [1]
@@ -169,7 +169,7 @@ def test_times_of_simulated_conditions_are_as_coarse_as_recorded_ones(tmp_path: 
     folder = tmp_path / "flight"
     record(folder, preempt_one_of_four, [flavor(), PREEMPTING, local_queue("a"), priority("high", 100)])
     history = of_recording(folder)
-    (recorded,) = [each.name for each in history.jobs if each.evictions]
+    (recorded,) = [each.name for each in history.jobs if each.recorded.evictions]
     assert history.options is not None
     objects = [Upsert(each) for each in decoded(history.objects.values())]
     plan = plan_of(history, State(history.options, list(objects), [], history.start), frozenset())

@@ -20,7 +20,8 @@ from pykueue.simulate.changes import Change, ChangedState, ChangeError, decoded
 from pykueue.simulate.futures import State
 from pykueue.simulate.recorded.answers import Replayed
 from pykueue.simulate.recorded.compare import Difference, Team, compare
-from pykueue.simulate.recorded.history import of_recording
+from pykueue.simulate.recorded.fidelity import Fidelity, Unlike, fidelity
+from pykueue.simulate.recorded.history import History, of_recording
 from pykueue.simulate.recorded.reading import RecordingError
 from pykueue.simulate.recorded.replay import Replay
 from pykueue.simulate.recorded.replay import replay as repeat
@@ -32,13 +33,21 @@ _DIFFERENT = 1
 def run(
     recording: Path,
     changes: Sequence[Change],
+    simulated: bool,
     overrides: Sequence[Path],
     with_config: Path | None,
     output: str,
 ) -> int:
     """Carry out the command, whose options `replay` describes; its exit status."""
+    changed = bool(changes or overrides or with_config is not None)
+    if simulated and changed:
+        click.echo("Error: --simulated is not accepted together with changes", err=True)
+        return WRONG
     try:
-        if changes or overrides or with_config is not None:
+        if simulated:
+            history = of_recording(recording)
+            answer = Replayed(fidelity=fidelity(history, _state(history)))
+        elif changed:
             answer = Replayed(difference=_difference(recording, changes, overrides, with_config))
         else:
             answer = Replayed(replay=repeat(recording))
@@ -52,13 +61,18 @@ def run(
     return _DIFFERENT if answer.replay is not None and answer.replay.different else 0
 
 
+def _state(history: History) -> State:
+    """What there was at the start, but Workloads."""
+    objects = [Upsert(obj) for obj in decoded(history.objects.values())]
+    return State(history.options or Options(), list(objects), [], history.start)
+
+
 def _difference(
     recording: Path, changes: Sequence[Change], overrides: Sequence[Path], with_config: Path | None
 ) -> Difference:
     """The recorded jobs under the recorded rules and under changed ones."""
     history = of_recording(recording)
-    objects = [Upsert(obj) for obj in decoded(history.objects.values())]
-    state = State(history.options or Options(), list(objects), [], history.start)
+    state = _state(history)
     changed = ChangedState(state)
     if with_config is not None:
         changed.set_options(engine_options(load_configuration(with_config)))
@@ -84,6 +98,8 @@ def _lines(answer: Replayed) -> Iterator[str]:
         yield from _repetition(answer.replay)
     if answer.difference is not None:
         yield from _comparison(answer.difference)
+    if answer.fidelity is not None:
+        yield from _simulation(answer.fidelity)
 
 
 def _repetition(answer: Replay) -> Iterator[str]:
@@ -104,6 +120,24 @@ def _repetition(answer: Replay) -> Iterator[str]:
         yield f"first at {first['at']} ({first['file']}, line {first['line']}):"
         yield f"  recorded {json.dumps(first['recorded'])}"
         yield f"  replayed {json.dumps(first['replayed'])}"
+
+
+def _simulation(answer: Fidelity) -> Iterator[str]:
+    yield (
+        f"{answer.start} to {answer.end}: {answer.recorded} admissions, {answer.simulated} simulated;"
+        f" {answer.equal} ({answer.share:.2%}) are equal and in the same order,"
+        f" {answer.at_once} at the same time"
+    )
+    causes: dict[str, list[Unlike]] = {}
+    for each in answer.differences:
+        causes.setdefault(each.cause, []).append(each)
+    for cause, unlike in causes.items():
+        yield f"because {cause}:"
+        for each in unlike:
+            yield (
+                f"  {each.workload}, admission {each.admission}:"
+                f" recorded {each.recorded or 'not'}, simulated {each.simulated or 'not'}"
+            )
 
 
 def _comparison(answer: Difference) -> Iterator[str]:

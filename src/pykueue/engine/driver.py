@@ -13,7 +13,7 @@ quota back at once, unless the caller does that with `release`. Time passes only
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
@@ -131,13 +131,17 @@ class Driver:
         self._decisions = self.engine.cycle(self.now)
         return self._decisions
 
-    def carry_out(self) -> list[Change]:
-        """Workloads become what the last cycle decided; `follow` does what that leads to."""
+    def carry_out(self, unseen: Container[str] = ()) -> list[Change]:
+        """Workloads become what the last cycle decided; `follow` does what that leads to.
+
+        Admissions of the workloads with keys in `unseen` are left to `admit`.
+        """
         decisions, self._decisions = self._decisions, []
         found: list[Change] = []
         for decision in decisions:
             if isinstance(decision, Admit):
-                self._admit(decision, found)
+                if decision.key not in unseen:
+                    self._admit(decision, found, self._written)
             elif isinstance(decision, Requeue) and decision.blocked_on_gates:
                 self._put(lifecycle.blocked_on_gates(self.workloads[decision.key], self.now))
             elif isinstance(decision, Requeue) and self._concurrent:
@@ -162,12 +166,18 @@ class Driver:
             found += _changes(old, new)
         self._put(new)
 
-    def _admit(self, decision: Admit, found: list[Change]) -> None:
+    def admit(self, decision: Admit, at: float) -> list[Change]:
+        """An admission that `carry_out` left out has been written; its conditions have the time `at`."""
+        found: list[Change] = []
+        self._admit(decision, found, float(int(at)) if self._whole_seconds else at)
+        return found
+
+    def _admit(self, decision: Admit, found: list[Change], at: float) -> None:
         workload = self.workloads[decision.key]
-        self._put(lifecycle.reserved(workload, decision.admission, decision.admitted, self._written))
+        self._put(lifecycle.reserved(workload, decision.admission, decision.admitted, at))
         if decision.replaces:
             old = self.workloads[decision.replaces]
-            new = lifecycle.finished(old, "WorkloadSliceReplaced", self._written)
+            new = lifecycle.finished(old, "WorkloadSliceReplaced", at)
             self._put(new)
             found += _changes(old, new)
 

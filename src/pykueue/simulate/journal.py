@@ -39,6 +39,9 @@ class Journal:
     def evicted(self, at: float, key: str, reason: str) -> None:
         """A workload was evicted for another reason."""
 
+    def released(self, at: float, key: str) -> None:
+        """A workload gave back its quota some time after it was preempted or evicted."""
+
     def nodes_lost(self, at: float, key: str, hosts: list[str]) -> None:
         """A workload stopped because hosts of its pods failed or were drained."""
 

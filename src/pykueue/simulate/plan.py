@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ class Outside:
     """None: quota is released with the eviction, at once."""
     node_failure: Callable[[], float] = _no_time
     cycle: float = 0.0
+    cycles: Sequence[float] = ()
+    """When cycles began, as recorded, in seconds from the start."""
     write: float = 0.0
     """Seconds of the client's limit that an admission takes."""
 

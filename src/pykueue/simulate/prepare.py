@@ -36,7 +36,7 @@ from pykueue.simulate.recorded.history import History, of_objects, of_recording
 from pykueue.simulate.recorded.reading import RecordingError
 from pykueue.simulate.scenario.jobs import Generated, Job, Priorities
 from pykueue.simulate.scenario.kueue_generator import KueueGenerator
-from pykueue.simulate.scenario.laws import Draw, draw_of
+from pykueue.simulate.scenario.laws import draw_of
 from pykueue.simulate.scenario.reading import ScenarioError
 from pykueue.simulate.scenario.types import (
     Generator,
@@ -165,7 +165,11 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
         start=start,
         present=workloads,
         changes=changes,
-        outside=_outside(latencies, Random(f"{seed} latencies")),
+        outside=(
+            history.outside()
+            if history is not None and latencies == Latencies()
+            else _outside(latencies, Random(f"{seed} latencies"))
+        ),
         horizon=scenario.horizon,
         warm_up=scenario.warm_up,
         interval=max(1e-3, (scenario.horizon or _lengths(scenario)) / scenario.samples),
@@ -348,7 +352,7 @@ def _written(manifests: Iterable[Object], at: float, law: Law, random: Random, w
 
 
 def _outside(latencies: Latencies, random: Random) -> Outside:
-    draws: dict[str, Draw] = {}
+    draws: dict[str, Any] = {}
     for name in ("pod_start", "checks", "eviction", "node_failure"):
         law: Law | None = getattr(latencies, name)
         if law is not None:

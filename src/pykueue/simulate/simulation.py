@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
@@ -38,6 +37,7 @@ from pykueue.simulate.accounting import UsageAccounting, amounts_of
 from pykueue.simulate.budgets import BudgetLedgers
 from pykueue.simulate.hosts import hosts_of, unhealthy, with_unhealthy
 from pykueue.simulate.journal import Journal
+from pykueue.simulate.life import Life
 from pykueue.simulate.measures import (
     SLOWDOWN_BOUND,
     Group,
@@ -45,8 +45,8 @@ from pykueue.simulate.measures import (
     Lost,
     Outcome,
     Pair,
-    UsageKey,
 )
+from pykueue.simulate.pace import Pace
 from pykueue.simulate.plan import ObjectChange, Plan, Present
 from pykueue.simulate.scenario.jobs import Job
 from pykueue.simulate.sizes import Sizes
@@ -58,34 +58,8 @@ CYCLES_AT_ONCE: Final = 20_000
 #: Steps in a row of retries that nothing else accompanies, after which a run ends.
 RETRIES_ALONE: Final = 1000
 
-
-@dataclass(slots=True)
-class _Life:
-    """A workload from its creation to its end."""
-
-    job: Job
-    created: float
-    lives: Lives
-    counts: bool
-    """It is reported: it was created after the warm-up."""
-    held: tuple[tuple[UsageKey, float], ...] = ()
-    """Quota it holds."""
-    progress: float = 0.0
-    """Seconds of its run time that need not be repeated."""
-    executed: float = 0.0
-    """Seconds it ran, lost ones included."""
-    running_since: float | None = None
-    """When its pods began to run."""
-    attempt: int = 0
-    """Of holding quota and running; what was planned for an earlier one does not happen."""
-    waiting_since: float | None = 0.0
-    pending: float = 0.0
-    was_admitted: bool = False
-    evictions: int = 0
-    displaced: bool = False
-    """It is admitted and does not run: a host of its pods is out of use."""
-    cluster_queue: str = ""
-    """Of its LocalQueue when it was created."""
+#: Seconds after which a recorded run would have ended that was interrupted late, where nothing else is known.
+MORE: Final = 0.001
 
 
 class Simulation:
@@ -100,7 +74,7 @@ class Simulation:
         # Jobs are simulated as ordinary workloads: no variants, and no migration to a preferred flavor.
         options = dataclasses.replace(plan.options, gates={**plan.options.gates, variants.GATE: False})
         self.driver = Driver(options, plan.start, release, whole_seconds=plan.whole_seconds)  # type: ignore[arg-type]
-        self._lives: dict[str, _Life] = {}
+        self._lives: dict[str, Life] = {}
         #: (time, number, what happens): seconds from the start.
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._numbers = count()
@@ -111,10 +85,13 @@ class Simulation:
         self._budgets = BudgetLedgers(self.driver, plan.start)
         #: Hosts that failed or were drained.
         self._hosts_out: frozenset[str] = frozenset()
-        #: When the next cycle may begin, in seconds from the start.
+        self._pace = Pace(plan.outside.cycle, [_instant(each) for each in plan.outside.cycles])
+        #: When a cycle begins that is waited for, in seconds from the start.
         self._next_cycle = 0.0
         #: Workloads that the decisions of the cycle being carried out evict.
         self._evicted: dict[str, None] = {}
+        #: Admissions that the engine has not seen written yet, by key.
+        self._unseen: dict[str, Admit] = {}
         #: Watched workloads that were not admitted yet.
         self._watched = set(plan.watched)
         self._timeline = Timeline() if plan.timeline else None
@@ -197,24 +174,26 @@ class Simulation:
         driver = self.driver
         for number in count():
             engine = driver.engine
-            if now < self._next_cycle or not (engine.has_heads() or engine.is_second_pass_due(driver.now)):
+            if not (engine.has_heads() or engine.is_second_pass_due(driver.now)):
+                return True
+            if (begin := self._pace.next(now)) > now:
+                if begin != self._next_cycle:
+                    self._next_cycle = begin
+                    self._later(begin, lambda _: None)
                 return True
             if number == CYCLES_AT_ONCE:
                 self.outcome.ended = f"{CYCLES_AT_ONCE} scheduling cycles at {now:.3f} s without an end"
                 return False
+            self._pace.begin(now)
             self.outcome.cycles += 1
             self._evicted.clear()
             for decision in driver.cycle():
                 self._decided(decision, now)
-            self._happened(driver.carry_out(), now)
+            self._happened(driver.carry_out(self._unseen), now)
             self._follow(now)
             for key in self._evicted:
                 self._settle(key, now)
             self._settle_budgets(now)
-            if self._outside.cycle:
-                # The next cycle begins when this one is over; meanwhile other things happen.
-                self._next_cycle = now + self._outside.cycle
-                self._later(self._next_cycle, lambda _: None)
         return True
 
     def _next_job(self) -> Job | None:
@@ -276,14 +255,14 @@ class Simulation:
 
     def _live(
         self, workload: kueue.Workload, job: Job, *, created: float, since: float, counts: bool
-    ) -> _Life:
+    ) -> Life:
         """A workload is there, without quota since a time; `counts`: it is reported."""
         _, queue = self.driver.engine.queues_of(workload)
         name = queue.name if queue is not None else ""
         lives = self._group(name, job.job_class, "" if self._sizes is None else self._sizes.of(job.spec))
         lives.created += counts
         key = workload.metadata.key
-        life = _Life(job, created, lives, counts, waiting_since=since, cluster_queue=name)
+        life = Life(job, created, lives, counts, waiting_since=since, cluster_queue=name)
         self._lives[key] = life
         if job.leaves_at is not None:
             self._later(job.leaves_at, lambda at: self._leave(key, at))
@@ -309,7 +288,9 @@ class Simulation:
         match decision:
             case Admit():
                 self.journal.admitted(now, decision)
-                self._reserved(self._lives[decision.key], decision, now)
+                life = self._lives[decision.key]
+                self._write(life, decision, now)
+                self._reserved(life, decision, now)
             case Assign() if self._lives[decision.key].displaced:
                 self._moved(decision, now)
             case Assign() if decision.admitted:
@@ -317,6 +298,7 @@ class Simulation:
             case Preempt():
                 self.journal.preempted(now, decision)
                 life = self._lives[decision.key]
+                self._see(self._unseen.get(decision.key), now)
                 pair = Pair(decision.preemptor_path[-1], decision.cluster_queue, decision.reason)
                 lost = self.outcome.preemptions.setdefault(pair, Lost())
                 self._evicted[decision.key] = None
@@ -353,10 +335,30 @@ class Simulation:
     def _settle(self, key: str, now: float) -> None:
         """Quota that the driver gave back is not held any more."""
         life = self._lives.get(key)
+        if key in self._unseen:
+            return
         if life is not None and life.held and not self.driver.workloads[key].condition_is(QUOTA_RESERVED):
             self._unreserved(life, now)
 
-    def _reserved(self, life: _Life, decision: Admit, now: float) -> None:
+    def _write(self, life: Life, decision: Admit, now: float) -> None:
+        """An admission is written as long after the decision as it was recorded."""
+        recorded = life.job.recorded
+        if recorded is not None and life.admissions < len(recorded.writes):
+            stamp, seen = recorded.writes[life.admissions]
+            if seen:
+                self._unseen[decision.key] = decision
+                self._later(now + seen, lambda at: self._see(decision, at, now + stamp))
+        life.admissions += 1
+
+    def _see(self, decision: Admit | None, now: float, written: float | None = None) -> None:
+        """The engine sees an admission that was written with the time `written`, or now."""
+        if decision is not None and self._unseen.get(decision.key) is decision:
+            del self._unseen[decision.key]
+            stamp = self._plan.start + (now if written is None else written)
+            self._happened(self.driver.admit(decision, stamp), now)
+            self._follow(now)
+
+    def _reserved(self, life: Life, decision: Admit, now: float) -> None:
         """It holds quota; checks it has to pass are answered later."""
         if life.held:  # quota of an earlier reservation that was given back in the same step
             self._unreserved(life, now)
@@ -366,7 +368,7 @@ class Simulation:
         else:
             self._await_checks(decision.key, life, now)
 
-    def _hold(self, life: _Life, admission: kueue.Admission, now: float) -> None:
+    def _hold(self, life: Life, admission: kueue.Admission, now: float) -> None:
         if life.waiting_since is not None:
             life.pending += now - life.waiting_since
             life.waiting_since = None
@@ -374,12 +376,13 @@ class Simulation:
         for usage_key, amount in life.held:
             self._accounting.change(usage_key, amount, now)
 
-    def _await_checks(self, key: str, life: _Life, now: float) -> None:
+    def _await_checks(self, key: str, life: Life, now: float) -> None:
         attempt = life.attempt
         self._later(now + self._outside.checks(), lambda at: self._answer(key, life, attempt, at))
 
-    def _answer(self, key: str, life: _Life, attempt: int, now: float) -> None:
+    def _answer(self, key: str, life: Life, attempt: int, now: float) -> None:
         """Every admission check of a workload is Ready."""
+        self._see(self._unseen.get(key), now)
         workload = self.driver.workloads.get(key)
         if workload is None or life.attempt != attempt or not workload.condition_is(QUOTA_RESERVED):
             return
@@ -407,7 +410,7 @@ class Simulation:
         else:
             self._run_pods(key, life, now)
 
-    def _run_pods(self, key: str, life: _Life, now: float) -> None:
+    def _run_pods(self, key: str, life: Life, now: float) -> None:
         """Its pods start on the hosts that it has, and its job goes on to its end."""
         life.displaced = False
         begin = now
@@ -417,6 +420,9 @@ class Simulation:
         life.attempt += 1
         life.running_since = begin
         length = max(0.0, life.job.run_time - life.progress)
+        recorded = life.job.recorded
+        if recorded is not None and life.preemptions < len(recorded.interrupted):
+            length = max(length, recorded.interrupted[life.preemptions] + MORE)
         limit = life.job.spec.maximum_execution_time_seconds
         attempt = life.attempt
         if limit is not None and limit - life.executed < length:
@@ -462,7 +468,7 @@ class Simulation:
                 if lost:
                     self._lose(key, life, lost, delay, now)
 
-    def _lose(self, key: str, life: _Life, hosts: frozenset[str], delay: float, now: float) -> None:
+    def _lose(self, key: str, life: Life, hosts: frozenset[str], delay: float, now: float) -> None:
         """A workload stops at once, and gets other hosts after a delay."""
         if not life.displaced:
             lost = self._stopped(life, now)
@@ -509,7 +515,7 @@ class Simulation:
 
     # --- ends -------------------------------------------------------------------------------------------
 
-    def _stopped(self, life: _Life, now: float) -> Mapping[str, float]:
+    def _stopped(self, life: Life, now: float) -> Mapping[str, float]:
         """Its pods are stopped; the resource-seconds that are lost, by resource."""
         lost: dict[str, float] = {}
         since, life.running_since = life.running_since, None
@@ -527,8 +533,12 @@ class Simulation:
                 lost[resource] = lost.get(resource, 0.0) + amount * (reached - kept)
         return lost
 
-    def _interrupted(self, life: _Life, reason: str, now: float) -> Mapping[str, float]:
+    def _interrupted(self, life: Life, reason: str, now: float) -> Mapping[str, float]:
         """It is evicted; the resource-seconds that are lost, by resource."""
+        wait = self._eviction_seconds(life, reason)
+        life.preemptions += reason == PREEMPTED
+        if wait is None:
+            return {}
         lost = self._stopped(life, now)
         life.displaced = False
         if life.counts:
@@ -536,11 +546,17 @@ class Simulation:
             life.lives.lost.update(lost)
         if self._outside.eviction is not None:
             key = life.job.key
-            recorded, number = life.job.evictions, life.evictions
-            life.evictions += 1
-            wait = recorded[number] if number < len(recorded) else self._outside.eviction()
             self._later(now + wait, lambda at: self._release(key, at))
         return lost
+
+    def _eviction_seconds(self, life: Life, reason: str) -> float | None:
+        """How long it keeps its quota once it is evicted; None where it comes to its end before."""
+        if self._outside.eviction is None:
+            return 0.0
+        recorded = life.job.recorded
+        if recorded is not None and reason == PREEMPTED and life.preemptions < len(recorded.evictions):
+            return recorded.evictions[life.preemptions]
+        return self._outside.eviction()
 
     def _release(self, key: str, now: float) -> None:
         """The pods of an evicted workload are gone."""
@@ -549,9 +565,10 @@ class Simulation:
             return
         if workload.condition_is(QUOTA_RESERVED):
             self.driver.release(key)
+        self.journal.released(now, key)
         self._unreserved(self._lives[key], now)
 
-    def _unreserved(self, life: _Life, now: float) -> None:
+    def _unreserved(self, life: Life, now: float) -> None:
         """It holds no quota any more and waits again."""
         for usage_key, amount in life.held:
             self._accounting.change(usage_key, -amount, now)
@@ -568,6 +585,7 @@ class Simulation:
             return
         self._unreserved(life, now)
         del self._lives[key]
+        self._unseen.pop(key, None)
         self.journal.over(now, key, how)
         if self._timeline is not None:
             self._timeline.over(now, key, how)

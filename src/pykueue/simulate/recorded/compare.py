@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, quantiles
 from typing import Final
@@ -17,6 +17,7 @@ from typing import Final
 from pykueue.api import kueue
 from pykueue.api.meta import format_time
 from pykueue.engine import Admit, Preempt, Upsert
+from pykueue.engine.events import Event
 from pykueue.questions.answers import Answer
 from pykueue.simulate.changes import ChangedState, Identity
 from pykueue.simulate.futures import State
@@ -133,8 +134,8 @@ def compare(history: History, state: State, changed: ChangedState) -> Difference
     Objects that are changed stay as they are changed: what is recorded of them later is left out.
     """
     other = changed.state()
-    before = _run(plan_of(history, state, frozenset()), _roots(state))
-    after = _run(plan_of(history, other, frozenset(changed.changed)), _roots(other))
+    before = _run(plan_of(history, state, frozenset()), roots_of(state.objects))
+    after = _run(plan_of(history, other, frozenset(changed.changed)), roots_of(other.objects))
     recorded, simulated, near, in_order = _fidelity(history, before)
     return Difference(
         start=format_time(int(history.start)),
@@ -166,11 +167,11 @@ def plan_of(history: History, state: State, changed: frozenset[Identity]) -> Pla
     )
 
 
-def _roots(state: State) -> dict[str, str]:
+def roots_of(objects: Iterable[Event]) -> dict[str, str]:
     """The root cohort of each ClusterQueue, or its own name."""
     parents: dict[str, str] = {}
     queues: dict[str, str] = {}
-    for event in state.objects:
+    for event in objects:
         match event:
             case Upsert(kueue.Cohort() as cohort):
                 parents[cohort.metadata.name] = cohort.spec.parent_name or ""
@@ -190,16 +191,6 @@ def _run(plan: Plan, roots: dict[str, str]) -> _Run:
     run = _Run(roots)
     Simulation(plan, run).run()
     return run
-
-
-def starts_of(history: History, state: State) -> list[tuple[float, float]]:
-    """First admissions as recorded and as simulated under the recorded rules, in seconds from the start.
-
-    They are of the workloads that came after the start and were admitted in both.
-    """
-    simulated = _run(plan_of(history, state, frozenset()), _roots(state)).starts
-    both = (job.key for job in history.jobs if job.key in history.starts and job.key in simulated)
-    return [(history.starts[key], simulated[key]) for key in both]
 
 
 def _fidelity(history: History, simulated: _Run) -> tuple[float | None, ...]:

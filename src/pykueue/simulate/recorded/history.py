@@ -7,18 +7,20 @@ like it that ran longer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+import orjson
 from msgspec.structs import replace
 
 from pykueue.api import KINDS, conditions, decode, kueue
 from pykueue.api.decoding import decode_as
-from pykueue.api.kueue.names import FINISHED
+from pykueue.api.kueue.names import ADMITTED, EVICTED, FINISHED, QUOTA_RESERVED
 from pykueue.api.meta import find_condition, parse_time
 from pykueue.api.objects import Object
 from pykueue.engine import Removed, Upsert, lifecycle
@@ -29,7 +31,20 @@ from pykueue.simulate.changes import Identity, identity_of, manifest_identity
 from pykueue.simulate.plan import ObjectChange, Outside, Present
 from pykueue.simulate.recorded.reading import MALFORMED, damaged, segments
 from pykueue.simulate.run_times import RunTimes
-from pykueue.simulate.scenario.jobs import Job
+from pykueue.simulate.scenario.jobs import Job, Recorded, Written
+
+
+class Happened(NamedTuple):
+    """Something that happened to a workload."""
+
+    at: float
+    """Seconds from the start."""
+    what: Literal["admitted", "undone", "preempted", "evicted", "released", "over"]
+    """Undone: its admission could not be written. Released: it gave back the quota after a preemption."""
+    key: str
+    """Of its job."""
+    details: str = ""
+    """What it got, as JSON; the workload it was preempted for, or why it was evicted."""
 
 
 @dataclass
@@ -52,7 +67,11 @@ class History:
     starts: dict[str, float] = field(default_factory=dict)
     """First admission of each workload that was admitted later than the start, in seconds from it."""
     eviction_seconds: float | None = None
-    """From the decision to preempt a workload to the release of its quota, in the median."""
+    """From the decision to preempt a workload to the release of its quota, in the median; None: none was."""
+    log: list[Happened] = field(default_factory=list)
+    """In order."""
+    cycles: list[float] = field(default_factory=list)
+    """When scheduling cycles began, in seconds from the start."""
     gaps: int = 0
     """Times of which nothing is known."""
 
@@ -66,7 +85,7 @@ class History:
     def outside(self) -> Outside:
         """What happens outside of decisions takes as long as it did."""
         seconds = self.eviction_seconds
-        return Outside(eviction=None if seconds is None else lambda: seconds)
+        return Outside(eviction=None if seconds is None else lambda: seconds, cycles=self.cycles)
 
 
 def _subject(event: Event) -> Identity:
@@ -79,6 +98,8 @@ def _subject(event: Event) -> Identity:
 class _Life:
     """One Workload as it was seen."""
 
+    key: str
+    """Of its job."""
     manifest: Object
     place: str
     """File and line of the manifest."""
@@ -94,8 +115,9 @@ class _Life:
     """Seconds of its last run, from the decision to admit it."""
     longest: float = 0.0
     """Seconds of the longest run that did not come to its end: it runs longer than that."""
-    evictions: list[float] = field(default_factory=list)
-    """Seconds from each decision to preempt it to the release of its quota."""
+    recorded: Recorded = field(default_factory=Recorded)
+    holds: bool = False
+    """It was seen with quota last."""
     finished: bool = False
     failed: bool = False
 
@@ -160,6 +182,12 @@ class _Reader:
         #: When workloads were preempted that hold quota still, by key, and how long others took.
         self._preempted: dict[str, float] = {}
         self._evictions: list[float] = []
+        self._cycles: list[float] = []
+        self._log: list[Happened] = []
+        #: How many Workloads have had a key.
+        self._numbers: Counter[str] = Counter()
+        #: When admissions were decided that were not seen since, by key.
+        self._unseen: dict[str, float] = {}
         #: When the newest admission of each workload was decided, by key.
         self._admissions: dict[str, float] = {}
         #: The Workloads that exist, by key.
@@ -183,11 +211,13 @@ class _Reader:
             self._upsert(entry["upsert"], at)
         elif "removed" in entry:
             self._removed(tuple(entry["removed"]), at)
-        for decision in entry.get("cycle", ()):
-            if decision["kind"] == "Preempt":
-                self._preempted.setdefault(decision["workload"], at)
-            elif decision.get("admitted"):
-                self._admissions[decision["workload"]] = at
+        elif "cycle" in entry:
+            self._cycles.append(at - self._start)
+            for decision in entry["cycle"]:
+                self._decided(decision, decision["workload"], at)
+        elif entry.get("what") == "Admit":
+            self._unseen.pop(entry["forget"], None)
+            self._note(self._last, "undone", self._alive.get(entry["forget"]))
 
     def resume(self, at: float, items: list[Object]) -> None:
         """The state after a time of which nothing is known."""
@@ -203,6 +233,26 @@ class _Reader:
             namespace, _, name = key.partition("/")
             if ("Workload", namespace, name) not in known:
                 self._removed(("Workload", namespace, name), at)
+
+    def _decided(self, decision: Mapping[str, Any], key: str, at: float) -> None:
+        """A decision on a workload."""
+        life = self._alive.get(key)
+        if decision.get("admitted"):
+            self._admissions[key] = at
+        if decision["kind"] == "Admit" and life is not None:
+            life.recorded.writes.append(Written(0.0, 0.0))
+            self._unseen[key] = at
+            self._note(at, "admitted", life, canonical(decision["admission"]))
+        if decision["kind"] == "Preempt" and key not in self._preempted:  # else it could not be written
+            self._preempted[key] = at
+            if life is not None:
+                admitted = self._admissions.get(key, life.admitted)
+                life.recorded.interrupted.append(0.0 if admitted is None else at - admitted)
+                self._note(at, "preempted", life, decision["preemptor"])
+
+    def _note(self, at: float, what: Any, life: _Life | None, details: str = "") -> None:
+        if life is not None:
+            self._log.append(Happened(at - self._start, what, life.key, details))
 
     def _upsert(self, item: Object, at: float) -> None:
         if item["kind"] == "Workload":
@@ -220,9 +270,10 @@ class _Reader:
             if self._now.pop(identity, None) is not None:
                 self._changes.append((at - self._start, Removed(*identity)))
             return
-        life = self._alive.pop(f"{namespace}/{name}", None)
+        key = f"{namespace}/{name}"
+        life = self._alive.pop(key, None)
         if life is not None and life.over is None:
-            self._end(life, at)
+            self._end(key, life, at)
 
     def _workload(self, item: Object, at: float, present: bool) -> None:
         metadata = item["metadata"]
@@ -232,21 +283,30 @@ class _Reader:
             seconds = at - self._preempted.pop(key)
             self._evictions.append(seconds)
             if life is not None:
-                life.evictions.append(seconds)
+                life.recorded.evictions.append(seconds)
+            self._note(at, "released", life)
+        elif life is not None and life.holds and not conditions.has_quota(item):
+            self._note(at, "evicted", life, conditions.reason(item, EVICTED))
         if life is not None and life.manifest["metadata"].get("uid") != metadata.get("uid"):
             self._removed(manifest_identity(item), at)
             life = None
         if life is None:
             if conditions.is_finished(item) and not present:
                 return  # its life is not known
-            life = self._alive[key] = _Life(item, self.place, at, present)
+            self._numbers[key] += 1
+            job = key + (f"-{self._numbers[key]}" if self._numbers[key] > 1 else "")
+            life = self._alive[key] = _Life(job, item, self.place, at, present)
             self._lives.append(life)
+        life.holds = conditions.has_quota(item)
         if life.over is not None:
             return
+        if life.holds and (decided := self._unseen.pop(key, None)) is not None:
+            stamp = max(decided, _since(item, at, QUOTA_RESERVED))
+            life.recorded.writes[-1] = Written(stamp - decided, at - decided)
         if conditions.is_admitted(item) and not conditions.is_evicted(item):
             if life.admitted is None:
                 decided = self._admissions.pop(key, at)
-                life.admitted = _since(item, at) if present else decided
+                life.admitted = _since(item, at, ADMITTED) if present else decided
             if life.first_admitted is None:
                 life.first_admitted = life.admitted
         elif not conditions.is_finished(item):
@@ -257,10 +317,13 @@ class _Reader:
             life.manifest, life.place, life.finished = item, self.place, True
             found = next(each for each in item["status"]["conditions"] if each["type"] == FINISHED)
             life.failed = found.get("reason") == "Failed"
-            self._end(life, at)
+            self._end(key, life, at)
 
-    def _end(self, life: _Life, at: float) -> None:
+    def _end(self, key: str, life: _Life, at: float) -> None:
         life.over = at
+        self._note(at, "over", life)
+        if self._preempted.pop(key, None) is not None:
+            life.recorded.evictions.append(None)
         if life.admitted is not None:
             life.ran = at - life.admitted
 
@@ -270,19 +333,14 @@ class _Reader:
         """Everything that was read."""
         typed = [_decoded(life) for life in self._lives]
         known = RunTimes(_ended(workload, life) for workload, life in zip(typed, self._lives, strict=True))
-        result = History(
-            self._start, self._last, self._options, self._objects, [], [], self._changes, gaps=self._gaps
-        )
-        if self._evictions:
-            result.eviction_seconds = median(self._evictions)
-        names: dict[str, int] = {}
+        result = History(self._start, self._last, self._options, self._objects, [], [], self._changes)
+        result.log, result.cycles, result.gaps = self._log, self._cycles, self._gaps
+        if any(life.recorded.evictions for life in self._lives):
+            result.eviction_seconds = median(self._evictions or [0.0])
         for workload, life in zip(typed, self._lives, strict=True):
             if life.present and life.finished:
                 continue
-            key = workload.metadata.key
-            number = names[key] = names.get(key, 0) + 1
-            name = workload.metadata.name + (f"-{number}" if number > 1 else "")
-            job = self._job(workload, life, name, known)
+            job = self._job(workload, life, known)
             if life.present:
                 started = None if life.admitted is None and life.over is None else _started(workload, life)
                 since = None if started is None else started - self._start
@@ -293,8 +351,9 @@ class _Reader:
                 result.starts[job.key] = life.first_admitted - self._start
         return result
 
-    def _job(self, workload: kueue.Workload, life: _Life, name: str, known: RunTimes) -> Job:
+    def _job(self, workload: kueue.Workload, life: _Life, known: RunTimes) -> Job:
         metadata = workload.metadata
+        name = life.key.partition("/")[2]
         random = Random(metadata.key)
         run_time, leaves = life.ran, None
         if life.over is None:
@@ -315,7 +374,7 @@ class _Reader:
             fails=life.failed,
             metadata=replace(metadata, name=name),
             leaves_at=leaves,
-            evictions=life.evictions,
+            recorded=life.recorded,
         )
 
 
@@ -335,10 +394,10 @@ def _started(workload: kueue.Workload, life: _Life) -> float | None:
     return min(parse_time(found.last_transition_time), life.at)
 
 
-def _since(item: Object, at: float) -> float:
-    """When a Workload was admitted."""
+def _since(item: Object, at: float, condition: str) -> float:
+    """Since when a Workload has been in a condition, by `at` at the latest."""
     for each in (item.get("status") or {}).get("conditions") or ():
-        if each["type"] == "Admitted" and each.get("lastTransitionTime"):
+        if each["type"] == condition and each.get("lastTransitionTime"):
             return min(at, parse_time(each["lastTransitionTime"]))
     return at
 
@@ -348,6 +407,11 @@ def _ended(workload: kueue.Workload, life: _Life) -> kueue.Workload:
     return (
         workload if life.finished or life.over is None else lifecycle.finished(workload, "Deleted", life.over)
     )
+
+
+def canonical(admission: Any) -> str:
+    """An admission as JSON: equal ones are equal texts."""
+    return orjson.dumps(admission, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _content(item: Object) -> tuple[Any, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, count
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.hybrid import count_problem, parse_request
@@ -22,6 +22,27 @@ from .reading import ScenarioError
 from .types import Generator, JobClass, PodSet
 
 HOUR = 3600.0
+
+
+class Written(NamedTuple):
+    """When an admission was written, in seconds from the decision."""
+
+    stamp: float
+    """The time in its conditions."""
+    seen: float
+    """When the engine saw it; until then it counts with the time of the decision."""
+
+
+@dataclass(slots=True)
+class Recorded:
+    """How long what happened to a recorded job took outside of decisions."""
+
+    writes: list[Written] = field(default_factory=list)
+    """Of each admission."""
+    interrupted: list[float] = field(default_factory=list)
+    """Seconds from each admission that was followed by a preemption to that: it had not come to its end."""
+    evictions: list[float | None] = field(default_factory=list)
+    """Seconds from each preemption to the release of its quota; None where it came to its end before."""
 
 
 @dataclass(slots=True)
@@ -44,8 +65,7 @@ class Job:
     """Of a recorded job: its uid and time of creation order it among others."""
     leaves_at: float | None = None
     """When it is deleted if it is pending then, in seconds from the start of the simulation."""
-    evictions: Sequence[float] = ()
-    """Seconds from each of its evictions to the release of its quota, as recorded."""
+    recorded: Recorded | None = None
     over: Callable[[float, bool], Job | None] | None = None
     """The job that follows when this one is over, by the time and whether it failed."""
     labels: Mapping[str, str] = field(default_factory=dict)
