@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from manager_stack import Object, job
 from multikueue_world import ORIGIN, Clusters, dispatched, jobset, pytorch_job
@@ -134,6 +136,37 @@ class TestLife:
             assert await c.jobs() == [other]
 
         dispatched(test, "w1", "w2")
+
+    def test_copy_that_its_worker_evicts_gets_no_quota_again_before_the_job_is_dispatched_again(self) -> None:
+        async def test(c: Clusters) -> None:
+            released: list[tuple[bool, bool]] = []
+
+            def stored(new: Any, old: Any) -> None:
+                was, now = (one and (one.object.get("status") or {}).get("clusterName") for one in (old, new))
+                if was and not now:
+                    core = c.workers["w1"].server.core
+                    copy = core.find(WORKLOADS.group, WORKLOADS.plural, "default", new.key[1])
+                    remote = core.find(JOBS.group, JOBS.plural, "default", "a")
+                    assert copy is not None
+                    assert remote is not None
+                    released.append((copy["spec"]["active"], remote["spec"]["suspend"]))
+
+            c.manager.server.core.on_stored(f"{WORKLOADS.group}/{WORKLOADS.plural}", stored)
+            await c.manager.apply(job("a", 2))
+            await c.wait()
+            await c.workers["w1"].run_job("a")
+            await c.wait()
+            await c.workers["w1"].patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+            await c.wait()
+            # There is room for the job again by the time its pods have ended.
+            await c.workers["w1"].patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "None"}})
+            await c.wait()
+            await c.workers["w1"].stop_pods("a")
+            await c.wait(15)
+            assert released == [(False, True)]
+            assert (await c.status())["clusterName"] == "w1"
+
+        dispatched(test, "w1")
 
     def test_deleting_the_job_deletes_its_copies(self) -> None:
         async def test(c: Clusters) -> None:

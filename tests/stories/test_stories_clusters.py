@@ -149,6 +149,24 @@ def test_group_that_its_worker_evicts_runs_on_another_one() -> None:
     play(story, "w1", "w2")
 
 
+def test_pods_that_succeed_while_they_are_stopped_are_not_run_again() -> None:
+    async def story(c: Clusters) -> None:
+        await c.manager.create(*group("g", 2, "30s"))
+        await c.wait(28)
+        (worker,) = await c.placed("g")
+        assert await c.workers[worker].phases("g-") == ["Running"] * 2
+        name = (await c.manager.workload("g"))["metadata"]["name"]
+        await c.manager.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await c.wait(1)
+        assert all(one["metadata"]["deletionTimestamp"] for one in await c.workers[worker].pods("g-"))
+        await c.wait(10)
+        assert await c.manager.phases("g-") == ["Succeeded"] * 2
+        assert reason(await c.manager.workload("g"), "Finished") == ("True", "Succeeded")
+        assert (await c.left(), [await w.pods("g-") for w in c.workers.values()]) == ([], [[], []])
+
+    play(story, "w1", "w2")
+
+
 def test_failed_pod_of_a_group_is_replaced_on_its_worker() -> None:
     async def story(c: Clusters) -> None:
         first, second = group("g", 2, "1000s")

@@ -16,7 +16,7 @@ from pykueue.api.jobkinds import JobKind, Path, value_at, with_value
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced
-from pykueue.api.pods import is_terminal
+from pykueue.api.pods import is_terminal, phase
 from pykueue.api.resources import JOBS, Resource
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
@@ -125,8 +125,12 @@ class DispatchedJob(ABC):
         return False
 
     def has_stopped(self, session: Session, copy: Object | None) -> bool:
-        """Whether a worker, with its copy of the Workload, shows that no pod of the job runs there."""
-        return not self.copies(session) if copy is None else not conditions.has_quota(copy)
+        """Whether a worker, with its copy of the Workload, shows that no pod of the job runs there, nor will."""
+        if copy is None:
+            return not self.copies(session)
+        # One that is still active may get quota again at once.
+        is_over = conditions.is_finished(copy) or not conditions.is_active(copy)
+        return is_over and not conditions.has_quota(copy)
 
     def bound_otherwise(self, session: Session) -> Sequence[Key]:
         """Other Workloads that its copy on a worker belongs to: earlier slices of an elastic job."""
@@ -345,8 +349,10 @@ class DispatchedPods(DispatchedJob):
         copies = {copy["metadata"]["name"]: copy for copy in self.copies(session)}
         for pod in self._pods:
             copy = copies.get(pod["metadata"]["name"])
-            # A copy that is being deleted was stopped by the worker: its end is not the pod's end.
-            if copy is None or is_deleting(copy) or is_deleting(pod):
+            if copy is None or is_deleting(pod):
+                continue
+            # The worker stops a copy that is being deleted: its failure is not the pod's, its success is.
+            if is_deleting(copy) and phase(copy) != "Succeeded":
                 continue
             await self._home.write_status(informer, pod, with_remote_pod_status(pod, copy))
         return True

@@ -69,9 +69,9 @@ def is_last(workload: Mapping[str, Any], check: Mapping[str, Any]) -> bool:
     return all(one.get("state") == READY for one in checks if one.get("name") != check.get("name"))
 
 
-def is_stopping(copy: Mapping[str, Any]) -> bool:
-    """Whether a worker stops, or has stopped, what it admitted."""
-    return conditions.is_evicted(copy) or conditions.is_true(copy, conditions.DEACTIVATION_TARGET)
+def is_deactivated(copy: Mapping[str, Any]) -> bool:
+    """Whether a worker is not to admit its copy again. One that it evicted by itself may be, at once."""
+    return not conditions.is_active(copy) or conditions.is_true(copy, conditions.DEACTIVATION_TARGET)
 
 
 def compared(spec: Mapping[str, Any], elastic: bool) -> Object:

@@ -29,7 +29,7 @@ from .dispatch import Dispatcher, Nomination, Workers
 from .jobs import DEFERRED, RemoteJobs, runs_remotely
 from .preemption import GATE, Opening, gated, next_opening
 from .remote import BusyError, RemoteCluster, Session
-from .state import PUSHED, Dispatch, compared, is_last, is_stopping, with_nodes_chosen
+from .state import PUSHED, Dispatch, compared, is_deactivated, is_last, with_nodes_chosen
 
 EVICTED_HERE = "EvictedOnManagerCluster"
 OUT_OF_SYNC = "OutOfSync"
@@ -326,7 +326,7 @@ class WorkloadDispatcher:
                     await session.carry_out(other, partial(self._jobs.remove, session, other))
                 if copy is None or not job.copies(session):
                     await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))
-                elif not is_stopping(copy):
+                elif not is_deactivated(copy):
                     await session.carry_out(d.key, partial(self._deactivate, session, d.key))
             except BusyError:
                 pass
