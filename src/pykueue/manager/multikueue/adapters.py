@@ -125,7 +125,7 @@ class DispatchedJob(ABC):
         return False
 
     def has_stopped(self, session: Session, copy: Object | None) -> bool:
-        """Whether a worker, with its copy of the Workload, shows that no pod of the job runs there, nor will."""
+        """Whether a worker, with its copy of the Workload, shows that no pod of the job runs or will run."""
         if copy is None:
             return not self.copies(session)
         # One that is still active may get quota again at once.
