@@ -76,7 +76,8 @@ class Cluster:
     without it there is no place for a pool that wants them. `pace` is the Job controller's; None lifts it.
     `pools` take the place of the node pools declared before; None leaves those as they are.
     `feature_gates` are those of Kubernetes that are to be open (`FEATURE_GATES`). `job_kinds` are those of
-    other projects that are served, each with a stand-in for its operator. `connect` opens the manager's
+    other projects that are served, each with a stand-in for its operator. Without `autoscaler`, pods
+    that find no node and ProvisioningRequests are left to another one. `connect` opens the manager's
     connections to worker clusters; None: over HTTP.
     """
 
@@ -94,6 +95,7 @@ class Cluster:
         pace: Pace | None = CLUSTER_PACE,
         feature_gates: Collection[str] = (),
         job_kinds: Collection[str] = JOB_KINDS,
+        autoscaler: bool = True,
         connect: Connect | None = None,
     ) -> None:
         self.server = Server(store, clock, rng, feature_gates=feature_gates) if "apiserver" in parts else None
@@ -133,8 +135,9 @@ class Cluster:
                 ),
                 SimulatedNodes(self.transport("system:nodes"), clock, _fork(rng)),
                 NodePools(self.transport("system:nodes"), clock, runtimes),
-                Autoscaler(self.transport("system:cluster-autoscaler"), clock),
             ]
+            if autoscaler:
+                self._parts.append(Autoscaler(self.transport("system:cluster-autoscaler"), clock))
             if self._operators:
                 transport = self.transport("system:stand-in-operators")
                 self._parts.append(Operators(self._operators, transport, clock, _fork(rng)))

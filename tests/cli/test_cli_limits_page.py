@@ -62,6 +62,7 @@ INTERNAL = {
     "embedded.controllers.nodelife.disruption.DELETION_TIMEOUT": "a period of Kubernetes' controller",
     "api.cronschedule._LONGEST": "the longest duration of Go",
     "embedded.kinds.job.DEFAULT_BACKOFF_LIMIT": "a default",
+    "embedded.kinds.storage._LONGEST_NODE_ID": "a rule of Kubernetes on one field",
     "embedded.kinds.podvalidation._MAX_SECONDS": "the largest int32",
     "embedded.nodes.processes.health._TIMEOUT": "a default of probes",
     "embedded.podscheduler.filters.MAX_SCORE": "scale of the scores of nodes",

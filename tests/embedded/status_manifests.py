@@ -127,6 +127,14 @@ CASES = [
             "hostPath": {"path": "/mnt"},
         },
     ),
+    _case(
+        "storage.k8s.io/v1",
+        "VolumeAttachment",
+        "volumeattachments",
+        {"attached": False},
+        namespaced=False,
+        spec={"attacher": "a", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
+    ),
     _case("v1", "Namespace", "namespaces", {"phase": "Active"}, namespaced=False),
     _case("v1", "Node", "nodes", {**_ENDPOINT, "nodeInfo": _NODE_INFO}, namespaced=False),
     _case(

@@ -57,6 +57,8 @@ SCORES = "forecasts.json"
 DEFAULT_FOLDER = user_state_path("pykueue", appauthor=False)
 #: The former default: data that is there is used from there.
 OLD_DEFAULT_FOLDER = Path(click.get_app_dir("pykueue"))
+#: The default as help texts and the reference page have it, the same for every user.
+_SHOWN_DEFAULT = str(DEFAULT_FOLDER).replace(str(Path.home()), "~", 1)
 #: The store's file in the data directory.
 STATE = "state.db"
 #: Its directory of pods that run as processes.
@@ -208,6 +210,7 @@ class Contents(NamedTuple):
     pace: Pace | None
     gates: tuple[str, ...]
     job_kinds: tuple[str, ...]
+    autoscaler: bool
     #: Port of the dashboard; 0 for any free one, None for no dashboard.
     dashboard_port: int | None
     #: Where the manager records; None: nowhere.
@@ -233,6 +236,7 @@ async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -
             pace=contents.pace,
             feature_gates=contents.gates,
             job_kinds=contents.job_kinds,
+            autoscaler=contents.autoscaler,
         )
         stack.push_async_callback(cluster.stop)
         if contents.flight is not None and cluster.manager is not None:
@@ -291,12 +295,16 @@ def _options_of_each(given: dict[str, Any]) -> list[str]:
     ):
         if present:
             raise click.UsageError(f"{option} cannot be used with --clusters")
-    flags = {"--in-memory": "in_memory", "--accept-data-loss": "accept_loss", "--verbose": "verbose"}
+    flags = {
+        "--in-memory": "in_memory",
+        "--accept-data-loss": "accept_loss",
+        "--verbose": "verbose",
+        "--no-dashboard": "no_dashboard",
+        "--no-autoscaler": "no_autoscaler",
+    }
     options = [flag for flag, name in flags.items() if given[name]]
     if given["qps"] != CLUSTER_PACE.qps:
         options += ["--kube-api-qps", str(given["qps"])]
-    if given["no_dashboard"]:
-        options.append("--no-dashboard")
     if given["gates"]:
         options += ["--feature-gates", ",".join(f"{gate}=true" for gate in given["gates"])]
     if given["job_kinds"] != JOB_KINDS:
@@ -309,7 +317,7 @@ def _options_of_each(given: dict[str, Any]) -> list[str]:
     "--data-dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help=f"Directory of the cluster's state and kubeconfig.  [default: {DEFAULT_FOLDER}]",
+    help=f"Directory of the cluster's state and kubeconfig.  [default: {_SHOWN_DEFAULT}]",
 )
 @click.option(
     "--accept-data-loss",
@@ -376,6 +384,11 @@ def _options_of_each(given: dict[str, Any]) -> list[str]:
     "commas, such as PyTorchJob,RayCluster.",
 )
 @click.option(
+    "--no-autoscaler",
+    is_flag=True,
+    help="Leave pods that find no node, and ProvisioningRequests, to another autoscaler.",
+)
+@click.option(
     "--dashboard-port",
     type=click.IntRange(0, 65535),
     default=DASHBOARD_PORT,
@@ -409,6 +422,7 @@ def up(
     qps: float,
     gates: tuple[str, ...],
     job_kinds: tuple[str, ...],
+    no_autoscaler: bool,
     dashboard_port: int,
     no_dashboard: bool,
     flight: Path | None,
@@ -443,6 +457,7 @@ def up(
                 pace_of(qps),
                 gates,
                 job_kinds,
+                not no_autoscaler,
                 None if no_dashboard else dashboard_port,
                 flight,
             )

@@ -24,6 +24,7 @@ from pykueue.embedded.kinds import (
     rbac,
     reviews,
     scheduling,
+    storage,
 )
 from pykueue.embedded.kinds.base import Kind
 
@@ -37,6 +38,7 @@ _MODULES: tuple[ModuleType, ...] = (
     cronjob,
     autoscaling,
     others,
+    storage,
     admissionpolicies,
     devices,
     policy,

@@ -1,4 +1,4 @@
-"""Built-in kinds of the smaller groups: scheduling, leases, storage, networks, extensions."""
+"""Built-in kinds of the smaller groups: scheduling, leases, networks, extensions."""
 
 from __future__ import annotations
 
@@ -111,39 +111,6 @@ class RuntimeClass(Kind):
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         return [obj["metadata"]["name"], obj.get("handler", ""), age_cell(obj, now)]
-
-
-class StorageClass(Kind):
-    """storage.k8s.io/v1 StorageClass."""
-
-    group = "storage.k8s.io"
-    kind = "StorageClass"
-    plural = "storageclasses"
-    namespaced = False
-    short_names = ("sc",)
-    has_generation = False
-    columns = (
-        NAME_COLUMN,
-        Column("Provisioner"),
-        Column("ReclaimPolicy"),
-        Column("VolumeBindingMode"),
-        Column("AllowVolumeExpansion", "boolean"),
-        AGE_COLUMN,
-    )
-
-    def default(self, obj: Object) -> Object:
-        defaults = {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}
-        return obj if all(obj.get(key) for key in defaults) else {**defaults, **obj}
-
-    def cells(self, obj: Object, now: float) -> list[Any]:
-        return [
-            obj["metadata"]["name"],
-            obj.get("provisioner", ""),
-            obj.get("reclaimPolicy", ""),
-            obj.get("volumeBindingMode", ""),
-            bool(obj.get("allowVolumeExpansion")),
-            age_cell(obj, now),
-        ]
 
 
 class Ingress(Kind):
