@@ -3,7 +3,8 @@
 `FILE` is `openb_pod_list_default.csv` of Alibaba's trace of 2023. Each seed draws four of five of the jobs of
 some days, and quota is what they hold on average, so that they queue. For damped preemption they belong to
 four tenants of one cohort under fair sharing: most of what is submitted in six hours is of one tenant, and
-half of the jobs save their work every ten minutes, as in `examples/simulate/damped-preemption.yaml`. For
+half of the jobs save their work every ten minutes, as in `examples/simulate/damped-preemption.yaml`. The others
+request as minimum run time the limit that they declare, once to twice the time that they run. For
 backfill they are in one queue and declare up to twice the time that they run.
 """
 
@@ -24,6 +25,7 @@ import msgspec
 import yaml
 from bench.forecast.clusters import FLAVOR, HEAD, queue
 
+from pykueue.api.preemption_policies import MIN_ADMIT_DURATION_ANNOTATION
 from pykueue.engine.decisions import Admit, Decision, Requeue
 from pykueue.engine.events import Event
 from pykueue.simulate.figures import figure, summary
@@ -53,6 +55,8 @@ DAMPED = {
         "maxPreemptionsPerHour": 1,
     },
 }
+#: The same, and jobs get the minimum run time that they request, whatever it is.
+PROTECTED = DAMPED | {"spec": DAMPED["spec"] | {"maxRequestedDuration": f"{14 * 24}h"}}  # type: ignore[operator]
 #: By variant: the strategy of the queue, and the spec of a BackfillPolicy.
 BACKFILL: dict[str, tuple[str, dict[str, Any] | None]] = {
     "BestEffortFIFO": ("BestEffortFIFO", None),
@@ -81,22 +85,28 @@ def drawn(trace: Path, days: int, seed: int, kept: Path) -> int:
 
 
 def of_tenants(jobs: Iterator[Job], seed: int) -> Iterator[Job]:
-    """The jobs in the queues of tenants; half of them save their work."""
-    random = Random(f"tenants {seed}")
+    """The jobs in the queues of tenants; half of them save their work, the others ask not to be preempted."""
+    random, limits = Random(f"tenants {seed}"), Random(f"limits {seed}")
     for job in jobs:
         own = TENANTS[int(job.at // (6 * HOUR)) % len(TENANTS)]
         tenant = own if random.random() < 0.7 else random.choice(TENANTS)
         saves = 600.0 if random.random() < 0.5 else None
         spec = msgspec.structs.replace(job.spec, queue_name=tenant)
-        yield replace(job, spec=spec, checkpoint_every=saves)
+        request = {} if saves else {MIN_ADMIT_DURATION_ANNOTATION: f"{_limit(job, limits)}s"}
+        yield replace(job, spec=spec, checkpoint_every=saves, annotations=request)
 
 
 def declaring(jobs: Iterator[Job], seed: int) -> Iterator[Job]:
     """The jobs, which declare once to twice the time that they run."""
     random = Random(f"limits {seed}")
     for job in jobs:
-        limit = math.ceil(job.run_time * random.uniform(1.0, 2.0)) + 1
+        limit = _limit(job, random)
         yield replace(job, spec=msgspec.structs.replace(job.spec, maximum_execution_time_seconds=limit))
+
+
+def _limit(job: Job, random: Random) -> int:
+    """Seconds that its user declares at most."""
+    return math.ceil(job.run_time * random.uniform(1.0, 2.0)) + 1
 
 
 class Promises:
@@ -144,7 +154,7 @@ def ran(
 
 
 def damping(folder: Path, gpus: int, seed: int, days: int) -> dict[str, Outcome]:
-    """Plain and damped preemption between tenants that share what their jobs hold on average."""
+    """Each policy between tenants that share what their jobs hold on average."""
     preemption = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
     share = max(2, gpus // len(TENANTS))  # the largest jobs need 8, which all have together
     queues = [
@@ -152,9 +162,10 @@ def damping(folder: Path, gpus: int, seed: int, days: int) -> dict[str, Outcome]
         for name in TENANTS
         for each in queue(name, _RESOURCE, share, cohortName="tenants", preemption=preemption)
     ]
+    policies: dict[str, list[dict[str, Any]]] = {"plain": [], "damped": [DAMPED], "protected": [PROTECTED]}
     return {
-        "plain": ran(folder, seed, days, [FLAVOR, *queues], True)[0],
-        "damped": ran(folder, seed, days, [FLAVOR, *queues, DAMPED], True)[0],
+        name: ran(folder, seed, days, [FLAVOR, *queues, *policy], True)[0]
+        for name, policy in policies.items()
     }
 
 
@@ -172,28 +183,36 @@ def main() -> None:
     """Print a table for each of the two."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--openb", type=Path, required=True)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", choices=("preemption", "backfill"))
     parser.add_argument("--days", type=int, default=14)
     arguments = parser.parse_args()
     gc.set_threshold(*GC_THRESHOLD)
     rows: dict[tuple[str, str], list[float]] = {}
-    for seed in range(1, arguments.seeds + 1):
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         with tempfile.TemporaryDirectory(prefix="pykueue-bench-") as name:
             folder = Path(name)
             gpus = drawn(arguments.openb, arguments.days, seed, folder / "pods.csv")
-            for variant, outcome in damping(folder, gpus, seed, arguments.days).items():
-                for what in ("evictions", "lostWork", "deficit", "wait.mean", "utilization"):
-                    rows.setdefault((variant, what), []).append(figure(outcome, what))
-            for variant, (outcome, promises) in backfill(folder, gpus, seed, arguments.days).items():
-                for what in ("wait.mean", "wait.max", "utilization"):
-                    rows.setdefault((variant, what), []).append(figure(outcome, what))
-                late = [seconds for seconds in promises.late.values() if seconds > 1.0]
-                rows.setdefault((variant, "promised"), []).append(len(promises.late))
-                rows.setdefault((variant, "late"), []).append(len(late))
+            if arguments.only != "backfill":
+                for variant, outcome in damping(folder, gpus, seed, arguments.days).items():
+                    for what in ("evictions", "lostWork", "deficit", "wait.mean", "utilization"):
+                        rows.setdefault((variant, what), []).append(figure(outcome, what))
+            if arguments.only != "preemption":
+                for variant, (outcome, promises) in backfill(folder, gpus, seed, arguments.days).items():
+                    for what in ("wait.mean", "wait.max", "utilization"):
+                        rows.setdefault((variant, what), []).append(figure(outcome, what))
+                    late = [seconds for seconds in promises.late.values() if seconds > 1.0]
+                    rows.setdefault((variant, "promised"), []).append(len(promises.late))
+                    rows.setdefault((variant, "late"), []).append(len(late))
         print(f"seed {seed}: {gpus} GPUs", flush=True)
-    for what in ("evictions", "lostWork", "deficit"):
-        ratio = sum(rows["damped", what]) / sum(rows["plain", what])
-        print(f"damped / plain   {what:12} {ratio:14.4f}")
+    for variant in ("damped", "protected"):
+        for what in ("evictions", "lostWork", "deficit"):
+            values, plain = rows.get((variant, what), []), rows.get(("plain", what), [])
+            if values:
+                lower = sum(one < other for one, other in zip(values, plain, strict=True))
+                ratio = sum(values) / sum(plain)
+                print(f"{variant} / plain   {what:12} {ratio:14.4f}, less in {lower} of {len(plain)}")
     for (variant, what), values in rows.items():
         found = summary(values)
         print(f"{variant:16} {what:12} {found.mean:14.4f} ± {found.margin:.4f}")

@@ -137,6 +137,27 @@ class TestLife:
 
         dispatched(test, "w1", "w2")
 
+    def test_job_that_is_deactivated_runs_on_until_the_eviction_is_written(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a", 2))
+            await c.wait()
+            await c.workers["w1"].run_job("a")
+            await c.wait()
+            name = (await c.manager.workload("a"))["metadata"]["name"]
+            c.manager.blocked.add(f"PATCH {name}")
+            await c.manager.patch(WORKLOADS, name, {"spec": {"active": False}})
+            await c.wait()
+            # Removed, the job could succeed meanwhile, and nothing here would show it.
+            assert (await c.jobs(), await c.workers["w1"].suspended("a")) == (["w1"], False)
+            c.manager.blocked.clear()
+            await c.wait(30)
+            assert (await c.jobs(), await c.workers["w1"].suspended("a")) == (["w1"], True)
+            await c.workers["w1"].stop_pods("a")
+            await c.wait(15)
+            assert (await c.copies(), await c.jobs()) == ([], [])
+
+        dispatched(test, "w1")
+
     def test_copy_that_its_worker_evicts_gets_no_quota_again_before_the_job_is_dispatched_again(self) -> None:
         async def test(c: Clusters) -> None:
             released: list[tuple[bool, bool]] = []

@@ -176,6 +176,25 @@ def test_more_hours_let_a_workload_start_now() -> None:
     assert answer.after.median == "2026-01-05T12:00:00Z"
 
 
+def test_a_job_keeps_the_minimum_run_time_that_it_requests_up_to_what_the_policy_grants(
+    tmp_path: Path,
+) -> None:
+    policy = {
+        "apiVersion": OWN,
+        "kind": "PreemptionPolicy",
+        "metadata": {"name": "all"},
+        "spec": {"maxRequestedDuration": "30m"},
+    }
+    urgent = once(job("urgent", "10m", priority=1), at="5m")
+    for asked, waits in ((None, 0), ("20m", 15 * 60), ("2h", 25 * 60)):
+        request = {} if asked is None else {"minAdmitDuration": asked}
+        queues = queue(preemption={"withinClusterQueue": "LowerPriority"})
+        found = simulated(
+            tmp_path, once(job("long", "3h", **request)), urgent, objects=[*queues, policy], horizon="6h"
+        )
+        assert figure(found, "wait.max", of("urgent")) == waits
+
+
 LOOP = EXAMPLE.with_name("preemption-loop.yaml")
 
 

@@ -243,6 +243,7 @@ class Simulation:
             name=job.name,
             uid=job.key,
             labels=dict(job.labels),
+            annotations=dict(job.annotations),
             creation_timestamp=format_micro_time(self._plan.start + now),
         )
         workload = kueue.Workload(metadata=metadata, spec=job.spec)

@@ -218,6 +218,8 @@ class WorkloadDispatcher:
         evicted = [name for name, copy in d.copies.items() if conditions.is_evicted(copy)]
         if conditions.is_evicted(d.workload):
             return await self._evicted_here(d, job)
+        if not conditions.is_active(d.workload):
+            return None  # it is about to be evicted, and until then nothing is offered, changed or removed
         if d.recorded in evicted:
             why = conditions.condition(d.copies[d.recorded], conditions.EVICTED) or {}
             text = f'Workload evicted on worker cluster: "{d.recorded}": {why.get("message") or ""}'

@@ -104,6 +104,8 @@ class _LineTransport:
                             following.cancel()
                             await asyncio.gather(following, return_exceptions=True)
                     if over.done():
+                        if not following.cancelled():
+                            following.exception()  # it may have failed at the same moment
                         raise ConnectionError("the line was cut")
                     event = following.result()
                     if event is None:

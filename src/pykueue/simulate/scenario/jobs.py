@@ -15,6 +15,7 @@ from pykueue.api import kueue
 from pykueue.api.hybrid import count_problem, parse_request
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.meta import ObjectMeta
+from pykueue.api.preemption_policies import MIN_ADMIT_DURATION_ANNOTATION
 from pykueue.api.quantity import QuantityError, parse
 
 from .laws import Draw, draw_of
@@ -70,6 +71,8 @@ class Job:
     """The job that follows when this one is over, by the time and whether it failed."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Of the Workload, where `metadata` is not recorded."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """The same."""
 
     @property
     def key(self) -> str:
@@ -143,6 +146,8 @@ class _Class:
             reference = kueue.PriorityClassRef(
                 group="kueue.x-k8s.io", kind="WorkloadPriorityClass", name=one.priority_class
             )
+        asked = one.min_admit_duration
+        self._annotations = {} if asked is None else {MIN_ADMIT_DURATION_ANNOTATION: f"{round(asked)}s"}
         limit = None if one.limit is None else max(1, round(one.limit))
         sets = [pod_set(each, f"{where}.podSets[{number}]") for number, each in enumerate(one.pod_sets)]
         self._spec = kueue.WorkloadSpec(
@@ -174,6 +179,7 @@ class _Class:
             fails,
             one.checkpoint_every,
             labels=one.labels,
+            annotations=self._annotations,
         )
 
 

@@ -98,6 +98,8 @@ class JobClass:
     """Maximum execution time that the job declares; it is stopped for good when it runs as long."""
     checkpoint_every: Positive | None = None
     """An evicted job goes on from the last of these; without it, from its beginning."""
+    min_admit_duration: Positive | None = None
+    """Minimum run time that the job requests of a PreemptionPolicy, by an annotation."""
     failure_probability: Share = 0.0
     """The job fails, at a moment of its run time at which any other is as likely."""
     weight: Number = 1.0
