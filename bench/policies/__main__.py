@@ -3,9 +3,9 @@
 `FILE` is `openb_pod_list_default.csv` of Alibaba's trace of 2023. Each seed draws four of five of the jobs of
 some days, and quota is what they hold on average, so that they queue. For damped preemption they belong to
 four tenants of one cohort under fair sharing: most of what is submitted in six hours is of one tenant, and
-half of the jobs save their work every ten minutes, as in `examples/simulate/damped-preemption.yaml`. The others
-request as minimum run time the limit that they declare, once to twice the time that they run. For
-backfill they are in one queue and declare up to twice the time that they run.
+half of the jobs save their work every ten minutes, as in `examples/simulate/damped-preemption.yaml`. The
+others request as minimum run time what they declare: once to twice the time that they run. For backfill all
+are in one queue, and declare such a limit.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pykueue.api.kueue.names import (
     HYBRID_ASSIGNMENT_ANNOTATION,
     HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION,
 )
-from pykueue.api.resources import CLUSTER_QUEUES, JOBS, NODES, PODS
+from pykueue.api.resources import CLUSTER_QUEUES, JOBS, NODES, PODS, WORKLOADS
 from pykueue.embedded.nodes.pool import NodePool, load_pools
 from pykueue.kube.errors import ApiError
 from queue_manifests import cluster_queue, flavor, local_queue, priority
@@ -161,6 +161,25 @@ def test_evicted_job_returns_all_quota_and_may_be_split_otherwise() -> None:
         assert await s.running("a-") == 20
 
     on(story, preemption={"withinClusterQueue": "LowerPriority"})
+
+
+def test_job_that_is_admitted_again_without_pods_that_have_succeeded_keeps_its_size() -> None:
+    async def story(s: Story) -> None:
+        await s.create(split(job("a", 20, {"cpu": 1}, run_time="1h")))
+        await s.wait(20)
+        first = (await s.pods("a-"))[0]["metadata"]["name"]
+        await s.patch(PODS, first, {"status": {"phase": "Succeeded"}}, "status")
+        await s.wait(5)
+        name = (await s.workload("a"))["metadata"]["name"]
+        for active in (False, True):
+            await s.patch(WORKLOADS, name, {"spec": {"active": active}})
+            await s.wait(60)
+        (given,) = (await s.workload("a"))["status"]["admission"]["podSetAssignments"]
+        assert (given["count"], (await s.get(JOBS, "a"))["spec"]["parallelism"]) == (19, 20)
+        assert await parts(s, "a") == [("reserved", 12), ("spot", 7)]
+        assert await s.running("a-") == 19
+
+    on(story)
 
 
 def test_loss_of_the_spot_nodes_evicts_the_job_where_pods_must_be_ready() -> None:

@@ -196,6 +196,12 @@ def same_but_counts(workload: Mapping[str, Any], job: Mapping[str, Any], integra
     )
 
 
+def running_counts(workload: Mapping[str, Any], admitted_counts: Mapping[str, int]) -> dict[str, int]:
+    """How many pods of each pod set a job runs with that was admitted with these counts."""
+    pod_sets = get(workload, "spec", "podSets") or ()
+    return {str(one.get("name")): _running_count(one, admitted_counts) for one in pod_sets}
+
+
 def _running_count(pod_set: Mapping[str, Any], admitted_counts: Mapping[str, int]) -> int:
     count = count_of(pod_set)
     return count if pod_set.get("minCount") is None else admitted_counts.get(str(pod_set.get("name")), count)

@@ -490,7 +490,8 @@ class JobController:
 
     async def _shrink(self, job: Object, workload: Object) -> None:
         """Let a job go on without pods that have lost their flavor."""
-        smaller = self.integration.shrunk(job, conditions.admitted_counts(workload))
+        counts = construction.running_counts(workload, conditions.admitted_counts(workload))
+        smaller = self.integration.shrunk(job, counts)
         if smaller != job:
             await self._writer.change(self._jobs, job, smaller)
 
