@@ -59,6 +59,7 @@ def of_openb(trace: Path, develop: bool, seed: int, futures: int) -> list[Answer
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.forecast", description=__doc__)
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, help="instead of that of development, or of what counts")
     parser.add_argument("--futures", type=int, default=40)
     parser.add_argument("--develop", action="store_true", help="the seeds and days of development")
     parser.add_argument(
@@ -73,7 +74,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--json", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
-    seeds = range(SEEDS[options.develop], SEEDS[options.develop] + options.seeds)
+    first = SEEDS[options.develop] if options.first_seed is None else options.first_seed
+    seeds = range(first, first + options.seeds)
     found: dict[str, Any] = {}
     columns = ("questions", "inside", "early", "late", "error", "usual", "waited")
     print(f"{'cluster':<26}" + "".join(f"{each:>10}" for each in columns) + "  (medians, minutes)")
@@ -97,14 +99,19 @@ def main() -> None:
                     )
 
         for name, tasks in list(runs()):
-            answers = [each for task in tasks for each in task.result()]
-            found[name] = one = figures(answers)
+            by_seed = [task.result() for task in tasks]
+            found[name] = one = figures(by_seed)
             shares = "".join(f"{one[each]:>10.1%}" for each in ("inside", "below", "above"))
             times = "".join(
                 f"{one[each] / 60:>10.1f}"
                 for each in ("error_seconds", "usual_error_seconds", "waited_seconds")
             )
             print(f"{name[:25]:<26}{one['questions']:>10}{shares}{times}", flush=True)
+            if "inside_error" in one:
+                print(
+                    f"{'':<26}{'':>10}{'±':>4}{one['inside_error']:>6.1%} standard error between seeds",
+                    flush=True,
+                )
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import sqrt
 from random import Random
 from statistics import median
 from typing import Any
@@ -80,6 +81,10 @@ class Answered:
     waited: float
     """Seconds until it started in truth."""
 
+    @property
+    def inside(self) -> bool:
+        return not (self.below or self.above)
+
 
 class Known(RunTimes):
     """The laws of the run times themselves, instead of what finished workloads tell of them."""
@@ -142,14 +147,22 @@ def _judged(state: State, answer: When, ahead: int, start: float) -> Answered:
     )
 
 
-def figures(found: list[Answered]) -> dict[str, Any]:
-    """What many answers have in common."""
+def figures(by_seed: list[list[Answered]]) -> dict[str, Any]:
+    """What many answers have in common. Those of one seed are about the same backlog, and err together."""
+    found = [each for answers in by_seed for each in answers]
     count = len(found)
     if not count:
         return {"questions": 0}
-    return {
+    inside = sum(each.inside for each in found) / count
+    figures: dict[str, Any] = {}
+    if len(by_seed) > 1:
+        # Of the ratio of two sums over seeds.
+        rest = [sum(each.inside for each in answers) - inside * len(answers) for answers in by_seed]
+        seeds = len(by_seed)
+        figures["inside_error"] = sqrt(seeds / (seeds - 1) * sum(each**2 for each in rest)) / count
+    return figures | {
         "questions": count,
-        "inside": sum(not (each.below or each.above) for each in found) / count,
+        "inside": inside,
         "below": sum(each.below for each in found) / count,
         "above": sum(each.above for each in found) / count,
         "error_seconds": median(each.error for each in found),

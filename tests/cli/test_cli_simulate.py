@@ -77,7 +77,7 @@ def test_results_are_kept_and_not_repeated(invoke, tmp_path: Path) -> None:  # t
     lines = gzip.decompress(log.read_bytes()).splitlines()
     assert {json.loads(line)["what"] for line in lines} == {"Create", "Admit", "End"}
     log.unlink()
-    again = invoke("--results", str(folder), "--variant", "alone", variant="")
+    again = invoke("--results", str(folder), "--variant", "alone", "--processes", "2", variant="")
     assert (again.stdout, again.exit_code) == (first.stdout, first.exit_code)
     assert not log.exists()
 
@@ -106,3 +106,23 @@ def test_the_example_holds_what_it_asserts() -> None:
 def test_variants_of_an_example_behave_as_asserted(name: str) -> None:
     done = CliRunner().invoke(simulate, [str(EXAMPLE / f"{name}.yaml"), "--processes", "1"])
     assert done.exit_code == 0, done.output
+
+
+def test_what_is_wrong_with_a_scenario_is_named_by_file_line_and_column(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    text = SCENARIO % (EXAMPLE / "queues.yaml", "shared")
+    for wrong, expected in (
+        (text.replace("fixed: 1h", "fixed: -1h"), 'runTime.fixed: "-1h" is not accepted'),
+        (text.replace("seeds", "seed"), "seed: unknown field"),
+        (text.replace("research/jobs", "research/job"), "queue: LocalQueue research/job is not among the"),
+        (text.replace("gpu: 8", "gpu: x"), "podSets[0].requests.nvidia.com/gpu: 'x' is not a quantity"),
+    ):
+        file.write_text(wrong)
+        found = CliRunner().invoke(simulate, [str(file)])
+        assert found.exit_code == 2, found.output
+        # One problem alone: a value that is not accepted is not missing too.
+        (line,) = found.stderr.splitlines()
+        assert expected in line
+        number, column = map(int, line.removeprefix(f"Error: {file}:").split(":")[:2])
+        place = wrong.splitlines()[number - 1][column - 1 :]
+        assert place.startswith(("-1h", "[3, 4]", "research/job,", "x}"))

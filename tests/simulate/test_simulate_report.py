@@ -101,6 +101,15 @@ def test_charts_are_accepted_by_their_library(report: str) -> None:
         plotly.graph_objects.Figure(chart["data"], chart["layout"])
 
 
+def test_numbers_of_preemptions_are_readable_on_both_themes(report: str) -> None:
+    (heat,) = data(report)["charts"]["preemptions-0"]["data"]
+    # The library chooses the colour of a number by that of its cell, which is to be seen as it is.
+    assert all(colour.startswith("#") for _, colour in heat["colorscale"])
+    numbers = [number for line in heat["z"] for number in line]
+    assert None in numbers
+    assert 0 not in numbers
+
+
 def test_timeline_leads_to_the_explanation_of_a_decision(report: str) -> None:
     lane = data(report)["lanes"][0]
     assert (lane["variant"], lane["seed"]) == ("shared", 1)

@@ -13,7 +13,7 @@ from pykueue.simulate.figures import figure
 from pykueue.simulate.measures import Outcome
 from pykueue.simulate.prepare import prepare
 from pykueue.simulate.runs import run
-from pykueue.simulate.scenario.reading import ScenarioError, parse
+from pykueue.simulate.scenario.reading import ScenarioError, load, parse
 from pykueue.simulate.scenario.types import Where
 
 _API = "kueue.x-k8s.io/v1beta2"
@@ -228,36 +228,22 @@ def test_the_same_seed_gives_the_same_decisions_and_another_seed_others(tmp_path
     assert digests[0] == digests[1] != digests[2]
 
 
-GENERATOR = """
-cohorts:
-- className: cohort
-  count: 5
-  queuesSets:
-  - className: cq
-    count: 6
-    nominalQuota: 20
-    borrowingLimit: 100
-    reclaimWithinCohort: Any
-    withinClusterQueue: LowerPriority
-    workloadsSets:
-    - count: 350
-      creationIntervalMs: 100
-      workloads: [{className: small, runtimeMs: 200, priority: 50, request: 1}]
-    - count: 100
-      creationIntervalMs: 500
-      workloads: [{className: medium, runtimeMs: 500, priority: 100, request: 5}]
-    - count: 50
-      creationIntervalMs: 1200
-      workloads: [{className: large, runtimeMs: 1000, priority: 200, request: 20}]
-"""
+EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
 
 
 def test_a_file_of_kueues_generator_gives_the_recorded_figures(tmp_path: Path) -> None:
-    (tmp_path / "generator.yaml").write_text(GENERATOR)
-    found = outcome_of(tmp_path, {"name": "g", "arrivals": [{"kueueGenerator": "generator.yaml"}]})
+    generator = str(EXAMPLES / "kueue-baseline-generator.yaml")
+    found = outcome_of(tmp_path, {"name": "g", "arrivals": [{"kueueGenerator": generator}]})
     assert figure(found, "created") == 15_000
     assert (figure(found, "admissions"), figure(found, "preemptions")) == (20_850, 5_850)
     assert (found.cycles, found.makespan) == (1010, pytest.approx(75.9))
+
+
+def test_the_limit_of_kueues_client_gives_its_published_time() -> None:
+    prepared = prepare(load(EXAMPLES / "kueue-baseline.yaml"), EXAMPLES)
+    (published,) = [each for each in prepared.variants if each.name == "published"]
+    found = run(prepared, published, 1)
+    assert found.makespan == pytest.approx(351, rel=0.2)
 
 
 def test_workloads_and_jobs_of_manifests_arrive_at_their_time(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from pykueue.simulate.prepare import Prepared, prepare
 from pykueue.simulate.report.page import write_report
 from pykueue.simulate.results import digest_of, groups_of, read_outcome, rows, write_outcome
 from pykueue.simulate.runs import all_runs, run_all
+from pykueue.simulate.scenario.places import placed
 from pykueue.simulate.scenario.reading import ScenarioError, load
 from pykueue.simulate.scenario.types import Where
 from pykueue.simulate.verdicts import Verdict, check_names, verdicts
@@ -98,24 +99,25 @@ def simulate(
     hold.
     """
     try:
-        read = load(scenario)
-        if seed_count is not None:
-            read = replace(read, seeds=tuple(range(seed_count)))
-        if chosen:
-            unknown = [name for name in chosen if name not in {one.name for one in read.variants}]
-            if unknown:
-                accepted = (
-                    ", ".join(one.name for one in read.variants) or "none: the scenario has no variants"
-                )
-                raise ScenarioError(f"--variant: {unknown[0]!r} is not accepted; accepted: {accepted}")
-            read = replace(read, variants=tuple(one for one in read.variants if one.name in chosen))
-        check_names(read)
-        detailed = files["report"] is not None or files["data"] is not None
-        if detailed:
-            check_packages()
-        prepared = prepare(read, scenario.parent)
-        prepared = replace(prepared, detail=prepared.detail or detailed)
-        outcomes, complete = _outcomes(prepared, processes or os.cpu_count() or 1, folder)
+        with placed(scenario):
+            read = load(scenario)
+            if seed_count is not None:
+                read = replace(read, seeds=tuple(range(seed_count)))
+            if chosen:
+                unknown = [name for name in chosen if name not in {one.name for one in read.variants}]
+                if unknown:
+                    accepted = (
+                        ", ".join(one.name for one in read.variants) or "none: the scenario has no variants"
+                    )
+                    raise ScenarioError(f"--variant: {unknown[0]!r} is not accepted; accepted: {accepted}")
+                read = replace(read, variants=tuple(one for one in read.variants if one.name in chosen))
+            check_names(read)
+            detailed = files["report"] is not None or files["data"] is not None
+            if detailed:
+                check_packages()
+            prepared = prepare(read, scenario.parent)
+            prepared = replace(prepared, detail=prepared.detail or detailed)
+            outcomes, complete = _outcomes(prepared, processes or os.cpu_count() or 1, folder)
     except (ScenarioError, MissingPackageError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(_WRONG)

@@ -11,7 +11,9 @@ from pykueue.extras import how_to_install, missing
 from pykueue.simulate.measures import Outcome
 from pykueue.simulate.prepare import Prepared, prepare
 from pykueue.simulate.runs import all_runs, run_all
+from pykueue.simulate.scenario.places import placed
 from pykueue.simulate.scenario.reading import ScenarioError, load, parse
+from pykueue.simulate.scenario.types import Scenario
 from pykueue.simulate.tables import TABLES
 from pykueue.simulate.verdicts import Verdict, check_names, verdicts
 
@@ -135,14 +137,24 @@ def simulate(
     """Runs a scenario: a file, or its text with `folder`, to which the files it names are relative.
 
     `seeds` replace those of the scenario, `variants` select some. With `processes` above 1 runs are carried
-    out in parallel, by new processes that import the caller's main module. Raises ScenarioError naming file
-    and field, and OSError.
+    out in parallel, by new processes that import the caller's main module. Raises ScenarioError naming file,
+    line and field, and OSError.
     """
-    if folder is None:
-        file = Path(scenario)
-        read, folder = load(file), file.parent
-    else:
-        read = parse(str(scenario))
+    if folder is not None:
+        return _simulated(parse(str(scenario)), folder, seeds, variants, processes)
+    file = Path(scenario)
+    with placed(file):
+        return _simulated(load(file), file.parent, seeds, variants, processes)
+
+
+def _simulated(
+    read: Scenario,
+    folder: Path,
+    seeds: Iterable[int] | None,
+    variants: Iterable[str] | None,
+    processes: int,
+) -> Simulated:
+    """The runs of a scenario; see `simulate`."""
     if seeds is not None:
         read = replace(read, seeds=tuple(seeds))
     if variants is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -207,8 +208,8 @@ class Outcome:
     cycles: int = 0
     end: float = 0.0
     """Seconds from the start at which nothing more could happen, or the horizon."""
-    makespan: float = 0.0
-    """Seconds from the first creation to the last end of a workload."""
+    makespan: float = math.nan
+    """Seconds from the first creation to the last end of a workload; NaN where none came to its end."""
     decisions: str = ""
     """SHA-256 of the decision log; empty without one."""
     ended: str = ""

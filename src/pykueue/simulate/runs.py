@@ -56,7 +56,7 @@ def run_all(
     prepared: Prepared, runs: list[Run], processes: int, folder: Path | None = None
 ) -> Iterator[Outcome]:
     """The outcome of each run as it ends; what is not begun when the caller stops is not run."""
-    if processes == 1 or len(runs) == 1:
+    if processes == 1 or len(runs) <= 1:
         for number, seed in runs:
             yield _run(prepared, number, seed, folder)
         return

@@ -319,8 +319,9 @@ def _preemptions(by_variant: dict[str, list[Outcome]]) -> Section:
                 "type": "heatmap",
                 "x": [label(name) for name in columns],
                 "y": [label(name) for name in lines],
-                "z": [[counts.get((line, column), 0.0) for column in columns] for line in lines],
-                "colorscale": [[0, "rgba(0, 114, 178, 0.06)"], [1, "#0072b2"]],
+                # No number, and so no cell, where there are none; the others are readable on both themes.
+                "z": [[counts.get((line, column)) or None for column in columns] for line in lines],
+                "colorscale": [[0, "#b3d3e8"], [1, "#0072b2"]],
                 "zmin": 0,
                 "texttemplate": "%{z:.1f}",
                 "hovertemplate": "%{y} preempts %{x}: %{z:.1f}<extra></extra>",

@@ -51,7 +51,13 @@ def parse(text: str, source: str = "scenario") -> Scenario:
             problems.append(Problem(name, f'{shown(value)} is not accepted; accepted: "{accepted}"'))
     scenario = decode(Scenario, document, problems)
     if scenario is not None:
-        problems += _broken_rules(scenario)
+        wrong = [problem.path for problem in problems]
+        # A field with a value that is not accepted is there all the same.
+        problems += [
+            each
+            for each in _broken_rules(scenario)
+            if not any(path.startswith((f"{each.path}.", f"{each.path}[")) for path in wrong)
+        ]
     if problems or scenario is None:
         raise ScenarioError("\n".join(f"{source}: {problem}" for problem in problems))
     return scenario

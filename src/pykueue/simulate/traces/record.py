@@ -12,7 +12,8 @@ class TraceError(ValueError):
     """A trace cannot be read; the text names file, line and column."""
 
     def __init__(self, file: Path, line: int, column: str, why: str) -> None:
-        place = f"{file}:{line}"
+        """`line` is 0 for the file as a whole."""
+        place = f"{file}:{line}" if line else str(file)
         super().__init__(f"{place}: {column}: {why}" if column else f"{place}: {why}")
 
 
