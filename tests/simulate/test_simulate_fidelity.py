@@ -181,6 +181,16 @@ def test_what_is_not_repeated_is_attributed_to_the_event_it_began_with(tmp_path:
     ]
 
 
+def test_what_the_end_of_a_recording_left_undecided_stays_so(tmp_path: Path) -> None:
+    with recording(tmp_path, [cluster_queue("q", {"cpu": 2}), local_queue("q")]) as it:
+        it.create(0.0, "first")
+        assert it.cycle(0.5) == [("Admit", "first")]
+        it.admitted(0.6, "first")
+        it.create(0.7, "second")
+    found = answer(tmp_path)
+    assert (found["recorded"], found["simulated"], found["equal"]) == (1, 1, 1)
+
+
 def test_simulated_is_not_accepted_together_with_changes(tmp_path: Path) -> None:
     found = ask(tmp_path, "--stop", "q")
     expected = "Error: --simulated is not accepted together with changes\n"

@@ -109,6 +109,15 @@ def test_run_times_are_those_of_alike_workloads_that_ran_longer() -> None:
     assert limited == 300
 
 
+def test_few_run_times_do_not_say_that_the_next_is_one_of_them() -> None:
+    some, random = workload("w", 0), Random(1)
+    for count in (1, 4):
+        known = [finished(f"past-{number}", 600.0, 86400.0 - number) for number in range(count)]
+        times = RunTimes(known)
+        others = sum(times.draw(some, random) != 600 for _ in range(1000)) / 1000
+        assert others == pytest.approx(2 / (count + 1), abs=0.05)
+
+
 def test_workload_that_started_this_second_after_others_that_took_none_ends_at_some_time() -> None:
     times, random = RunTimes([finished("past", 0.0, 60.0)]), Random(1)
     drawn = [times.draw(workload("w", 0), random) for _ in range(50)]

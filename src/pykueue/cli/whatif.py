@@ -25,7 +25,7 @@ from pykueue.manager.scheduler.engine_options import engine_options
 from pykueue.manifests.files import InputError
 from pykueue.questions.targets import TargetError, find_workload
 from pykueue.simulate.changes import Change, ChangedState, ChangeError, decoded
-from pykueue.simulate.futures import State
+from pykueue.simulate.futures import State, basis
 from pykueue.simulate.whatif import Effect, Question, Start, WhatIf
 from pykueue.simulate.whatif import whatif as answer_whatif
 
@@ -178,10 +178,7 @@ def _lines(answer: WhatIf) -> Iterator[str]:
     else:
         yield from _changes_of(answer)
     yield from _others(answer)
-    yield (
-        f"from {answer.futures} futures, with the run times of {answer.known_run_times} finished workloads"
-        f" and {answer.arrivals_per_hour:.1f} new workloads an hour"
-    )
+    yield basis(answer.futures, answer.known_run_times, answer.arrivals_per_hour)
 
 
 def _changes_of(answer: WhatIf) -> Iterator[str]:

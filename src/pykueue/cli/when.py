@@ -16,7 +16,7 @@ from pykueue.cli.question_source import print_and_exit, read_source
 from pykueue.questions.targets import TargetError, find_workload
 from pykueue.simulate.forecast import When
 from pykueue.simulate.forecast import when as answer_when
-from pykueue.simulate.futures import State
+from pykueue.simulate.futures import State, basis
 from pykueue.simulate.scores import SCORED, read, write
 
 
@@ -84,7 +84,4 @@ def _lines(answer: When) -> Iterator[str]:
     yield f"  {answer.ahead:.1f} workloads are admitted before it, on average"
     for trigger in answer.triggers:
         yield f"  after the end of {trigger.workload} in {trigger.share:.0%} of the futures"
-    yield (
-        f"  from {answer.futures} futures, with the run times of {answer.known_run_times} finished workloads"
-        f" and {answer.arrivals_per_hour:.1f} new workloads an hour"
-    )
+    yield f"  {basis(answer.futures, answer.known_run_times, answer.arrivals_per_hour)}"

@@ -20,7 +20,7 @@ from pykueue.engine.events import Event
 from pykueue.questions.used import held_between
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.plan import Plan, Present
-from pykueue.simulate.run_times import RunTimes
+from pykueue.simulate.run_times import UNKNOWN, RunTimes
 from pykueue.simulate.scenario.jobs import Job
 from pykueue.simulate.simulation import Simulation
 
@@ -79,6 +79,15 @@ class Past:
             like = random.choice(self.recent)
             number += 1
             yield _job(like, at, self.times.draw(like, random, like=time), f"future-{number}")
+
+
+def basis(futures: int, known: int, rate: float) -> str:
+    """What an answer rests on, in words: finished workloads that are known, and new ones an hour."""
+    arrivals = f"{rate:.1f} new workloads an hour"
+    if known:
+        return f"from {futures} futures, with the run times of {known} finished workloads and {arrivals}"
+    guess = f"of {UNKNOWN / 3600:g} h on average, or up to the declared limit: no finished workload is known"
+    return f"from {futures} futures, with guessed run times ({guess}) and {arrivals}"
 
 
 def time_of(draw: str) -> float:

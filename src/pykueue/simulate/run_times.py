@@ -129,8 +129,10 @@ class RunTimes:
                         return random.choice(then)
                 return values[len(values) - 1 - random.randrange(longer)]
         values = self._known.get((), ())
-        if values and values[-1] > elapsed:
-            longer = len(values) - bisect_right(values, elapsed)
+        longer = len(values) - bisect_right(values, elapsed)
+        # The next of so few is as likely below all of them, or above, as between any two.
+        few = len(values) < ENOUGH and random.random() * (longer + 1) < 2
+        if longer and not few:
             return values[len(values) - 1 - random.randrange(longer)]
         limit = workload.spec.maximum_execution_time_seconds
         if limit is not None and limit > elapsed:

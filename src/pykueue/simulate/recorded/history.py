@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 from msgspec.structs import replace
@@ -32,6 +32,9 @@ from pykueue.simulate.plan import ObjectChange, Outside, Present
 from pykueue.simulate.recorded.reading import MALFORMED, damaged, segments
 from pykueue.simulate.run_times import RunTimes
 from pykueue.simulate.scenario.jobs import Job, Recorded, Written
+
+#: Seconds from the end of a recording to the cycle that was not recorded any more.
+_AFTER: Final = 0.001
 
 
 class Happened(NamedTuple):
@@ -85,7 +88,9 @@ class History:
     def outside(self) -> Outside:
         """What happens outside of decisions takes as long as it did."""
         seconds = self.eviction_seconds
-        return Outside(eviction=None if seconds is None else lambda: seconds, cycles=self.cycles)
+        # What was to be decided at the end of the recording was decided after it.
+        cycles = [*self.cycles, self.end - self.start + _AFTER] if self.cycles else ()
+        return Outside(eviction=None if seconds is None else lambda: seconds, cycles=cycles)
 
 
 def _subject(event: Event) -> Identity:
