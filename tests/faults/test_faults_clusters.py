@@ -58,3 +58,10 @@ def test_a_group_that_is_stopped_and_fails_by_that_is_evicted(seed: int) -> None
 def test_runs_that_found_faults(seed: int, elastic: bool) -> None:
     report = play_clusters(seed, elastic=elastic)
     assert not report.violations, report.text(SHOWN)
+
+
+@pytest.mark.parametrize("seed", [740121, 740327])
+def test_pods_of_an_earlier_dispatch_do_not_end_their_group(seed: int) -> None:
+    """A pod succeeded while it was stopped; failed pods were there when the next copy of their group was."""
+    report = play_clusters(seed, kinds=("Job", "JobSet", "Pod", "PodGroup"))
+    assert not report.violations, report.text(SHOWN)

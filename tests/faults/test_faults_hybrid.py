@@ -19,3 +19,8 @@ def test_parts_hold_whatever_fails() -> None:
         assert not report.violations, report.text(SHOWN)
         splits += sum(entry.who == "hybrid" for entry in report.trace)
     assert splits, "no job was split in any of the runs"
+
+
+def test_queue_that_is_deleted_while_all_nodes_have_failed_goes_with_the_jobs_that_wait_for_them() -> None:
+    report = play_hybrid(2000137)
+    assert not report.violations, report.text(SHOWN)

@@ -7,13 +7,19 @@ from typing import Any
 from clusters_world import Clusters, play
 from stories_world import template
 
+from pykueue.api.conditions import is_finished
 from pykueue.api.jobkinds import LEADER_WORKER_SET
-from pykueue.api.resources import CLUSTER_QUEUES, PODS, STATEFUL_SETS, WORKLOADS
+from pykueue.api.resources import CLUSTER_QUEUES, PODS, STATEFUL_SETS, WORKLOADS, Resource
 
 Object = dict[str, Any]
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 GATE = {"name": "kueue.x-k8s.io/admission"}
+_ADMISSION = "admissionregistration.k8s.io"
+POLICIES = Resource(_ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
+BINDINGS = Resource(
+    _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False
+)
 
 
 def pod(name: str, run_time: str = "10s", **metadata: Any) -> Object:
@@ -165,6 +171,47 @@ def test_pods_that_succeed_while_they_are_stopped_are_not_run_again() -> None:
         assert (await c.left(), [await w.pods("g-") for w in c.workers.values()]) == ([], [[], []])
 
     play(story, "w1", "w2")
+
+
+def test_group_that_ends_on_its_worker_before_all_of_its_pods_are_there_is_not_finished() -> None:
+    async def story(c: Clusters) -> None:
+        worker = c.workers["w1"]
+        rule = {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["pods"],
+        }
+        policy = {
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "object.metadata.name != 'g-1'"}],
+        }
+        binding = {"policyName": "refuse", "validationActions": ["Deny"]}
+        for resource, spec in ((POLICIES, policy), (BINDINGS, binding)):
+            named = {"apiVersion": resource.api_version, "kind": resource.kind}
+            await worker.client.create(resource, {**named, "metadata": {"name": "refuse"}, "spec": spec})
+        pods = group("g", 2, "10s")
+        for one in pods:
+            one["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = "false"
+        finished = []
+
+        def stored(new: Any, old: Any) -> None:
+            if new is not None and is_finished(new.object):
+                finished.append(new.object)
+
+        c.manager.cluster.server.core.on_stored(f"{WORKLOADS.group}/{WORKLOADS.plural}", stored)
+        await c.manager.create(*pods)
+        await c.wait(60)
+        # The worker has seen a group of one pod, and says that it failed.
+        assert await c.manager.phases("g-") == ["Succeeded", "Pending"]
+        assert finished == []
+        await worker.delete(BINDINGS, "refuse")
+        await c.wait(400)
+        assert await c.manager.phases("g-") == ["Succeeded"] * 2
+        assert reason(await c.manager.workload("g"), "Finished")[0] == "True"
+        assert (await c.left(), await worker.pods("g-")) == ([], [])
+
+    play(story, "w1")
 
 
 def test_failed_pod_of_a_group_is_replaced_on_its_worker() -> None:

@@ -120,6 +120,10 @@ class DispatchedJob(ABC):
     def shows_end(self, session: Session) -> bool:
         """Whether the copies that a worker still has show how the job ended."""
 
+    def lacks_parts(self, session: Session) -> bool:
+        """Whether a worker does not have all objects of it that are to run."""
+        return False
+
     def was_stopped(self, session: Session) -> bool:
         """Whether it ended on a worker because the worker stopped it, as far as the copies show."""
         return False
@@ -333,6 +337,11 @@ class DispatchedPods(DispatchedJob):
         known = {pod["metadata"]["name"] for pod in self._pods if not is_deleting(pod)}
         copies = (copy for copy in self.copies(session) if not is_deleting(copy))
         return [copy for copy in copies if copy["metadata"]["name"] not in known]
+
+    def lacks_parts(self, session: Session) -> bool:
+        left = {copy["metadata"]["name"] for copy in self.copies(session) if not is_deleting(copy)}
+        live = (pod for pod in self._pods if not (is_terminal(pod) or is_deleting(pod)))
+        return any(pod["metadata"]["name"] not in left for pod in live)
 
     def is_current(self, session: Session) -> bool:
         return not self._missing(session) and not self._surplus(session)

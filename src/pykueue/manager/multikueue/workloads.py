@@ -265,7 +265,11 @@ class WorkloadDispatcher:
         reason, message = str(end.get("reason")), str(end.get("message") or "")
         # Without its job, the copy is left of an earlier dispatch whose job was removed already.
         is_left = name != d.recorded and not job.copies(session) and reason != NEVER_STARTED
-        if reason == OUT_OF_SYNC or is_left:
+        # A group of pods that ended without pods still to be created, or with those of an earlier dispatch.
+        is_partial = reason == FAILED and not conditions.is_evicted(d.workload) and job.lacks_parts(session)
+        if is_partial:
+            await job.synchronise(session)
+        if reason == OUT_OF_SYNC or is_left or is_partial:
             if name == d.recorded and not conditions.is_evicted(d.workload):
                 text = f'The job on the worker cluster "{name}" does not match its workload'
                 await self._answer(d.workload, d.check, Answer(RETRY, text))

@@ -65,5 +65,5 @@ class NodeUsers(Users):
         return "heals all nodes"
 
     async def mend(self) -> None:
+        await self._heal_nodes()  # first: a queue that is deleted waits for jobs, and those for nodes
         await super().mend()
-        await self._heal_nodes()

@@ -48,6 +48,11 @@ def has_ended(job: Mapping[str, Any]) -> bool:
     return phase(job) == "Succeeded" or (phase(job) == "Failed" and not is_deleting(job))
 
 
+def ends_for_good(job: Mapping[str, Any]) -> bool:
+    """Whether it has ended, which must be seen; a pod that succeeds while it is stopped is gone at once."""
+    return has_ended(job) and not (job["kind"] == PODS.kind and is_deleting(job))
+
+
 def _parts(job: Mapping[str, Any]) -> int:
     """Objects that make up the job."""
     return int(annotations_of(job).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION) or 1)
@@ -114,7 +119,7 @@ class Placements:
             found.discard(site.name)
             if not present and self._excused.pop(key, "") and self._ended.get(name) == site.name:
                 del self._ended[name]
-        if after is not None and sum(map(has_ended, present.values())) >= _parts(after):
+        if after is not None and sum(map(ends_for_good, present.values())) >= _parts(after):
             if key not in self._excused:
                 self._ended[name] = site.name
             else:
