@@ -65,3 +65,8 @@ def test_pods_of_an_earlier_dispatch_do_not_end_their_group(seed: int) -> None:
     """A pod succeeded while it was stopped; failed pods were there when the next copy of their group was."""
     report = play_clusters(seed, kinds=("Job", "JobSet", "Pod", "PodGroup"))
     assert not report.violations, report.text(SHOWN)
+
+
+def test_group_that_its_worker_evicts_before_its_pods_have_started_is_dispatched_again() -> None:
+    report = play_clusters(760005, kinds=("Job", "JobSet", "Pod", "PodGroup"))
+    assert not report.violations, report.text(SHOWN)

@@ -20,7 +20,7 @@ from pykueue.api.pods import is_terminal, phase
 from pykueue.api.resources import JOBS, Resource
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
-from pykueue.jobs.pod import POD, runs_remotely
+from pykueue.jobs.pod import POD, is_gated, runs_remotely
 from pykueue.jobs.remote import (
     Origin,
     bound,
@@ -374,7 +374,11 @@ class DispatchedPods(DispatchedJob):
         return any(pod["metadata"]["name"] not in left for pod in self._pods if not is_terminal(pod))
 
     def has_stopped(self, session: Session, copy: Object | None) -> bool:
-        return all(map(is_terminal, self.copies(session)))
+        left = [pod for pod in self.copies(session) if not is_terminal(pod)]
+        if not left:
+            return True
+        # Pods that wait for admission do not run, nor will they while the Workload is deactivated.
+        return copy is not None and all(map(is_gated, left)) and super().has_stopped(session, copy)
 
     def is_active(self) -> bool:
         return any(map(runs_remotely, self._pods))
