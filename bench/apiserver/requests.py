@@ -3,7 +3,8 @@
 The bytes of requests are fed to connections whose transport drops the answers: store in memory, no TLS, no
 sockets, garbage collection off. Times are of the thread's CPU, so other processes matter little. With
 `--beside` another clone that has this benchmark takes the same requests in turn, in a separate process, and
-the ratios of the pairs are printed.
+the ratios of the pairs are printed. With `--manager` the requests are those of the manager's own account on a
+server with its webhooks, which spare it by its name; alone it takes turns with an administrator's requests.
 """
 
 from __future__ import annotations
@@ -17,19 +18,25 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
 import uvloop
 from bench.apiserver.load import WORKLOADS, request, status_patch, workload
+from bench.end_to_end.account import NAME, NAMESPACE, objects_of_manager, token_request
 
 from pykueue.api.crds import crds
+from pykueue.api.objects import Object
+from pykueue.api.resources import MUTATING_WEBHOOKS, SERVICE_ACCOUNTS, VALIDATING_WEBHOOKS, Resource
 from pykueue.embedded.apiserver.auth.authentication import Authenticator
 from pykueue.embedded.apiserver.http.front import HttpFront
 from pykueue.embedded.apiserver.http.listening import ADMIN
 from pykueue.embedded.apiserver.server import Server
+from pykueue.manager.configuration import Configuration
+from pykueue.manager.install.admission import webhook_configurations
+from pykueue.manager.install.options import Options
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 CONNECTIONS: Final = 32
@@ -60,36 +67,41 @@ def _pod(name: str) -> bytes:
     )
 
 
-def _message(operation: str, number: int) -> bytes:
+def _message(target: _Target, operation: str, number: int) -> bytes:
     """The bytes of a request; the number makes it differ from all others."""
     at = f"{WORKLOADS}/s-{number % OBJECTS}"
     match operation:
         case "create":
-            return request(_TARGET, "POST", WORKLOADS, workload(f"c-{number}"))
+            return request(target, "POST", WORKLOADS, workload(f"c-{number}"))
         case "pod":
-            return request(_TARGET, "POST", PODS, _pod(f"c-{number}"))
+            return request(target, "POST", PODS, _pod(f"c-{number}"))
         case "patch":
             return request(
-                _TARGET, "PATCH", f"{at}/status", status_patch(number), "application/merge-patch+json"
+                target, "PATCH", f"{at}/status", status_patch(number), "application/merge-patch+json"
             )
         case "get":
-            return request(_TARGET, "GET", at)
+            return request(target, "GET", at)
         case _:
-            return request(_TARGET, "GET", f"{WORKLOADS}?limit={LISTED}")
+            return request(target, "GET", f"{WORKLOADS}?limit={LISTED}")
+
+
+def _webhooks() -> Iterator[tuple[Resource, Object]]:
+    """The manager's registrations. Nothing answers: they do not ask about its own requests."""
+    resources = {one.kind: one for one in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
+    for obj in webhook_configurations(Options(Configuration(), configuration_text="")):
+        yield resources[obj["kind"]], obj
 
 
 class _Dropped(asyncio.Transport):
     """A transport that drops what is written, and calls `answered` for each answer."""
 
-    def __init__(self, answered: Callable[[], None]) -> None:
+    def __init__(self, answered: Callable[[bytes], None]) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
         self._answered = answered
 
     def write(self, data: Any) -> None:
         if bytes(data[:5]) == b"HTTP/":
-            if bytes(data[9:10]) != b"2":
-                raise RuntimeError(bytes(data[:600]).decode())
-            self._answered()
+            self._answered(bytes(data[:600]))
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -105,8 +117,10 @@ class _Dropped(asyncio.Transport):
 class Bench:
     """A server with objects, and what it takes to answer one operation."""
 
-    def __init__(self, operation: str) -> None:
+    def __init__(self, operation: str, manager: bool) -> None:
         self._operation = operation
+        self._manager = manager
+        self._target = _TARGET
         self._number = 0
         self._missing = 0
         self._done: asyncio.Future[None] | None = None
@@ -116,21 +130,33 @@ class Bench:
         server = Server(rng=random.Random(1))
         await server.start()
         await server.install_crds(crds())
-        front = HttpFront(server.pipeline, Authenticator(server.core, bytes(32), {_TARGET.token: ADMIN}))
+        authenticator = Authenticator(server.core, bytes(32), {_TARGET.token: ADMIN})
+        front = HttpFront(server.pipeline, authenticator)
         for _ in range(CONNECTIONS):
             connection = front.connect()
             connection.connection_made(_Dropped(self._answered))
             self._connections.append(connection)
+        if self._manager:
+            for resource, obj in (*objects_of_manager(), *_webhooks()):
+                path = resource.path(obj["metadata"].get("namespace", ""))
+                await self._send([request(_TARGET, "POST", path, orjson.dumps(obj))])
+            account = server.core.find_settled("", SERVICE_ACCOUNTS.plural, NAMESPACE, NAME)
+            assert account is not None
+            token = authenticator.issue(account, token_request())["status"]["token"]
+            self._target = _Target(_TARGET.host, token)
         count = LISTED if self._operation == "list" else OBJECTS
-        await self._send([request(_TARGET, "POST", WORKLOADS, workload(f"s-{n}")) for n in range(count)])
+        await self._send([request(self._target, "POST", WORKLOADS, workload(f"s-{n}")) for n in range(count)])
         await self.seconds(OPERATIONS[self._operation])
         gc.collect()
         gc.freeze()
         gc.disable()
 
-    def _answered(self) -> None:
+    def _answered(self, answer: bytes) -> None:
         self._missing -= 1
-        if not self._missing and self._done is not None:
+        assert self._done is not None
+        if answer[9:10] != b"2" and not self._done.done():
+            self._done.set_exception(RuntimeError(answer.decode()))
+        if not self._missing and not self._done.done():
             self._done.set_result(None)
 
     async def _send(self, messages: list[bytes]) -> None:
@@ -143,16 +169,16 @@ class Bench:
 
     async def seconds(self, count: int) -> float:
         """CPU seconds of that many requests."""
-        messages = [_message(self._operation, self._number + n) for n in range(count)]
+        messages = [_message(self._target, self._operation, self._number + n) for n in range(count)]
         self._number += count
         start = time.thread_time()
         await self._send(messages)
         return time.thread_time() - start
 
 
-async def serve(operation: str) -> None:
+async def serve(operation: str, manager: bool) -> None:
     """One measurement, in µs per request, for each line of the standard input."""
-    bench = Bench(operation)
+    bench = Bench(operation, manager)
     await bench.start()
     count = OPERATIONS[operation]
     print("ready", flush=True)
@@ -163,10 +189,14 @@ async def serve(operation: str) -> None:
 class Served:
     """A process that measures in a clone."""
 
-    def __init__(self, clone: Path, operation: str) -> None:
+    def __init__(self, clone: Path, operation: str, manager: bool) -> None:
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{clone / 'src'}:{clone}"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.apiserver.requests", "--serve", operation],
+            [
+                sys.executable,
+                *("-m", "bench.apiserver.requests", "--serve", operation),
+                *(["--manager"] if manager else []),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -191,11 +221,11 @@ class Served:
         self._process.communicate()
 
 
-def compare(operation: str, clones: list[Path], repeats: int) -> str:
-    """Minima and medians in µs per request; beside another clone, ratios too."""
-    served = [Served(clone, operation) for clone in clones]
+def compare(operation: str, sides: list[tuple[Path, bool]], repeats: int) -> str:
+    """Minima and medians in µs per request; of two sides, ratios too."""
+    served = [Served(clone, operation, manager) for clone, manager in sides]
     try:
-        times: list[list[float]] = [[] for _ in clones]
+        times: list[list[float]] = [[] for _ in sides]
         for turn in range(repeats):
             order = list(enumerate(served))
             for index, each in reversed(order) if turn % 2 else order:
@@ -216,19 +246,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.apiserver.requests", description=__doc__)
     parser.add_argument("operations", nargs="*", choices=[*OPERATIONS, []])
     parser.add_argument("--beside", type=Path, help="another clone of the repository")
+    parser.add_argument("--manager", action="store_true", help="as the manager, with its webhooks registered")
     parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        uvloop.run(serve(options.operations[0]))
+        uvloop.run(serve(options.operations[0], options.manager))
         return
-    clones = [Path(__file__).parents[2], *([options.beside.absolute()] if options.beside else [])]
+    here = Path(__file__).parents[2]
+    sides = [(here, options.manager)]
+    if options.beside or options.manager:
+        beside = options.beside.absolute() if options.beside else here
+        sides.append((beside, bool(options.beside and options.manager)))
     titles = "µs          min   median"
-    if options.beside:
+    if len(sides) > 1:
         titles += "     other's        ratio: min   median  quartiles"
     print(titles)
     for operation in options.operations or OPERATIONS:
-        print(compare(operation, clones, options.repeats), flush=True)
+        print(compare(operation, sides, options.repeats), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from pykueue.api.objects import Object
 from pykueue.api.resources import NAMESPACES, SERVICE_ACCOUNTS, Resource
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
@@ -30,27 +32,39 @@ def of_manager(kubeconfig: Path, folder: Path) -> Path:
     return result
 
 
+def objects_of_manager() -> Iterator[tuple[Resource, Object]]:
+    """The account, its namespace, and the rights that it has."""
+    subject = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": NAME}
+    role = {"apiGroup": BINDINGS.group, "kind": "ClusterRole", "name": "cluster-admin"}
+    for resource, metadata, rest in (
+        (NAMESPACES, {"name": NAMESPACE}, {}),
+        (SERVICE_ACCOUNTS, {"name": NAME, "namespace": NAMESPACE}, {}),
+        (BINDINGS, {"name": NAME}, {"roleRef": role, "subjects": [subject]}),
+    ):
+        yield (
+            resource,
+            {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest},
+        )
+
+
+def token_request() -> Object:
+    """What asks for a token of the account."""
+    return {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {"namespace": NAMESPACE},
+        "spec": {"audiences": [], "expirationSeconds": 86_400},
+    }
+
+
 async def _token(kubeconfig: Path) -> str:
     transport = await connect(kubeconfig)
     try:
         client = Client(transport, clock=Clock())
-        subject = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": NAME}
-        role = {"apiGroup": BINDINGS.group, "kind": "ClusterRole", "name": "cluster-admin"}
-        for resource, metadata, rest in (
-            (NAMESPACES, {"name": NAMESPACE}, {}),
-            (SERVICE_ACCOUNTS, {"name": NAME, "namespace": NAMESPACE}, {}),
-            (BINDINGS, {"name": NAME}, {"roleRef": role, "subjects": [subject]}),
-        ):
-            obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest}
+        for resource, obj in objects_of_manager():
             with suppress(ApiError):  # it exists
                 await client.create(resource, obj)
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "metadata": {"namespace": NAMESPACE},
-            "spec": {"audiences": [], "expirationSeconds": 86_400},
-        }
-        answer = await client.create(SERVICE_ACCOUNTS, request, subresource="token", name=NAME)
+        answer = await client.create(SERVICE_ACCOUNTS, token_request(), subresource="token", name=NAME)
         token: str = answer["status"]["token"]
         return token
     finally:
