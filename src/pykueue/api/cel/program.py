@@ -6,7 +6,7 @@ Source: docs/reference/kubernetes-api-machinery.md, sections 15 and 22.4.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -20,6 +20,7 @@ from pykueue.api.json_equality import same
 from . import strings as strings  # registers the functions of lists and strings
 from .cost import Shape, estimate
 from .functions import extension
+from .keys import Key, key_function
 from .library import rewrite
 from .node import ABSENT, Node
 from .reads import Reads, project, reads_of
@@ -63,14 +64,16 @@ class RuleError(ValueError):
 class Program:
     """One compiled expression over `self` and, in transition rules, `oldSelf`; or over other variables."""
 
-    __slots__ = ("__weakref__", "_answers", "_compiled", "_held", "_reads", "optional_old")
+    __slots__ = ("__weakref__", "_answers", "_compiled", "_held", "_key", "_reads", "optional_old")
 
     def __init__(
         self, text: str, optional_old: bool = False, variables: tuple[str, ...] = _VARIABLES
     ) -> None:
         self.optional_old = optional_old
-        #: What it was true for lately, as JSON.
-        self._held: set[bytes] = set()
+        #: What it was true for lately, by its key.
+        self._held: set[Hashable] = set()
+        #: Makes the key; generated when first needed.
+        self._key: Key | None = None
         #: Whether it was true for what lately, as JSON.
         self._answers: dict[bytes, bool] = {}
         if len(text) > MAX_EXPRESSION:
@@ -170,21 +173,22 @@ class Program:
         return found, ""
 
     def holds(self, data: Mapping[str, Any]) -> bool:
-        """Whether it is true, and nothing went wrong.
+        """Whether it is true of values of its variables, and nothing went wrong.
 
         The result depends on nothing but what is read, and many objects are alike in that: it is remembered.
         """
-        projected = {name: project(data[name], reads) for name, reads in self._reads.items() if name in data}
-        key = orjson.dumps(projected)
-        held = self._held
+        if self._key is None:
+            self._key = key_function(self._reads)
+        key, held = self._key(data), self._held
         if key in held:
             return True
+        projected = {name: project(data[name], reads) for name, reads in self._reads.items()}
         try:
             if self._compiled.eval(data=projected).value() is not True:
                 return False
         except RuntimeError:
             return False
-        if len(key) <= _MOST_REMEMBERED_BYTES:
+        if len(orjson.dumps(projected)) <= _MOST_REMEMBERED_BYTES:
             if len(held) >= _MOST_REMEMBERED:
                 held.clear()
             held.add(key)
