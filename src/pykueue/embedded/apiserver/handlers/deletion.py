@@ -55,7 +55,7 @@ class Deletion:
         refusal = storage.kind.refuses_deletion(old)
         if refusal:
             raise forbidden_request(endpoint.group, endpoint.plural, name, refusal)
-        if self._admission.wanted("DELETE", endpoint, ""):
+        if self._admission.wanted("DELETE", call, options.dry_run):
             attributes = Attributes("DELETE", call, name, namespace, old, options.dry_run)
             await self._admission.validate(attributes, None)
             if endpoint.table.get(current.key) is not current:

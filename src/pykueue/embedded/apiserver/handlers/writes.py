@@ -175,7 +175,7 @@ class Writes:
         obj = self._builtin.admit(endpoint, obj)
         meta = obj["metadata"]
         attributes: Attributes | None = None
-        if self._admission.wanted("CREATE", endpoint, target.subresource):
+        if self._admission.wanted("CREATE", call, options.dry_run):
             attributes = Attributes("CREATE", call, meta.get("name") or "", namespace, None, options.dry_run)
             obj = await self._mutate(call, options, attributes, obj)
             meta = dict(obj["metadata"])
@@ -459,7 +459,7 @@ class Writes:
                 new.pop("status", None)
                 new = kind.fill_status(new)
         attributes: Attributes | None = None
-        if self._admission.wanted("UPDATE", endpoint, target.subresource):
+        if self._admission.wanted("UPDATE", call, options.dry_run):
             attributes = Attributes("UPDATE", call, target.name, target.namespace, old, options.dry_run)
             new = await self._mutate(call, options, attributes, new)
         if not internal:

@@ -139,7 +139,7 @@ class Admission:
         self._core = core
         self._registered: list[Webhook] = []
         self._configured: list[Webhook] = []
-        self._matching: dict[tuple[Any, ...], _Matching] = {}
+        self._matching: dict[tuple[str, Endpoint, str], _Matching] = {}
         self._registry_changes = -1
         self._policies: Policies | None = None
 
@@ -176,7 +176,7 @@ class Admission:
         if registry.changes != self._registry_changes:
             self._matching.clear()
             self._registry_changes = registry.changes
-        key = (operation, endpoint.group, endpoint.version, endpoint.plural, subresource)
+        key = (operation, endpoint, subresource)
         found = self._matching.get(key)
         if found is None:
             mutating: list[tuple[Webhook, Endpoint]] = []
@@ -219,9 +219,13 @@ class Admission:
                     return form
         return None
 
-    def wanted(self, operation: str, endpoint: Endpoint, subresource: str) -> bool:
-        """Whether the rules of any webhook or policy match such requests."""
-        return any(self._find(operation, endpoint, subresource))
+    def wanted(self, operation: str, call: Call, dry_run: bool) -> bool:
+        """Whether any webhook or policy is for such requests of this user."""
+        mutating, validating, policies = self._find(operation, call.endpoint, call.target.subresource)
+        # In a dry run a webhook with side effects is refused whoever asks.
+        if mutating or policies or (dry_run and validating):
+            return True
+        return any(webhook.spares is None or not webhook.spares(call.user) for webhook, _ in validating)
 
     async def mutate(self, attributes: Attributes, obj: Object) -> Object:
         """The object (in stored form) after all mutating webhooks. Raises ApiError when one denies."""
