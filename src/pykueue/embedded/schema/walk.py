@@ -249,6 +249,8 @@ def _default_items(value: list[Any], items: Defaults) -> list[Any]:
 
 # Unique elements
 
+_TEXTS_ONLY = {str}
+
 
 class Unique(NamedTuple):
     """The part of a schema that leads to lists of unique elements."""
@@ -324,6 +326,15 @@ def _is_unique(value: Any, old: Any, unique: Unique) -> bool:
 
 
 def _are_distinct(value: list[Any], keys: tuple[tuple[str, Any], ...] | None) -> bool:
+    if keys is not None and len(keys) == 1:
+        name = keys[0][0]
+        try:
+            texts = [element[name] for element in value]
+        except (KeyError, TypeError):  # some lack the key, or are no objects
+            pass
+        else:
+            if set(map(type, texts)) == _TEXTS_ONLY:
+                return len(set(texts)) == len(texts)
     causes: list[Cause] = []
     _check_elements(value, keys, None, causes)
     return not causes

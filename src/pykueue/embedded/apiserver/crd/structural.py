@@ -63,6 +63,10 @@ _ENDING: Final = frozenset(
 )
 
 
+#: Fields of an object that are looked at when its status is written; all others are as they were.
+_OF_STATUS_WRITES: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
+
+
 #: Expressions that are compiled in one step.
 _COMPILED_TOGETHER = 32
 
@@ -74,8 +78,9 @@ class CustomSchema:
         self.group, self.version, self.kind, self.namespaced = group, version, kind, namespaced
         self._published = openapi
         self.compiled = False
-        #: What was found valid last, so that preparing and validating it looks at it once.
-        self._valid: Object | None = None
+        #: What was found valid last, and by which validator, so that preparing and validating it looks at it
+        #: once.
+        self._valid: tuple[Object, Draft4Validator] | None = None
 
     @cached_property
     def node(self) -> Node:
@@ -89,6 +94,15 @@ class CustomSchema:
     @cached_property
     def _validator(self) -> Draft4Validator:
         return compile_validator(self._root)
+
+    @cached_property
+    def _status_validator(self) -> Draft4Validator | None:
+        """That of objects of which all but status and metadata is as it was; None without a status."""
+        fields = self._root["properties"]
+        if "status" not in fields:
+            return None
+        kept = {name: fields[name] if name in _OF_STATUS_WRITES else {} for name in fields}
+        return compile_validator({**self._root, "properties": kept})
 
     @cached_property
     def _defaults(self) -> Defaults | None:
@@ -112,7 +126,7 @@ class CustomSchema:
             return
         from pykueue.embedded.cel.rules import compile_ahead
 
-        for part in ("node", "_root", "_validator", "_defaults", "_unique"):
+        for part in ("node", "_root", "_validator", "_status_validator", "_defaults", "_unique"):
             getattr(self, part)
             yield
         self.__dict__.pop("_root", None)  # nothing else needs it
@@ -128,11 +142,11 @@ class CustomSchema:
         """Pruned and defaulted, and the paths of the fields pruned."""
         unknown: list[str] = []
         # What was stored before has its defaults already.
-        if old is not None and self._is_valid(obj):
+        if old is not None and self._is_valid(obj, self._validator_of(obj, old)):
             return obj, unknown
         if self._defaults is not None:
             obj = apply_defaults(obj, self._defaults)
-        if self._is_valid(obj):
+        if self._is_valid(obj, self._validator):
             return obj, unknown
         obj = clean(obj, self.node, None, unknown)
         # Dropping a null uncovers a default, of its field or of a parent that is absent now.
@@ -140,16 +154,28 @@ class CustomSchema:
             obj = apply_defaults(obj, self._defaults)
         return obj, unknown
 
-    def _is_valid(self, obj: Object) -> bool:
-        if not self._validator.is_valid(obj):
+    def _validator_of(self, obj: Object, old: Object | None) -> Draft4Validator:
+        """The validator of what is not the same in `old`: most writes are of the status."""
+        changed = self._status_validator
+        if old is None or changed is None or obj.get("status") is old.get("status"):
+            return self._validator
+        for field, value in obj.items():
+            if field not in _OF_STATUS_WRITES and value is not old.get(field, ABSENT):
+                return self._validator
+        return changed
+
+    def _is_valid(self, obj: Object, validator: Draft4Validator) -> bool:
+        if not validator.is_valid(obj):
             return False
-        self._valid = obj
+        self._valid = obj, validator
         return True
 
-    def _known_valid(self, obj: Object) -> bool:
+    def _known_valid(self, obj: Object, validator: Draft4Validator) -> bool:
         """Whether it is what was found valid last, but for metadata that the server has set meanwhile."""
-        known = self._valid
-        if known is None or len(known) != len(obj):
+        if self._valid is None:
+            return False
+        known, by = self._valid
+        if (by is not validator and by is not self._validator) or len(known) != len(obj):
             return False
         for field, value in obj.items():
             if value is not known.get(field, ABSENT) and field != "metadata":
@@ -170,7 +196,8 @@ class CustomSchema:
         causes: list[Cause] = []
         if obj is old:
             return causes
-        if not self._known_valid(obj) and not self._validator.is_valid(obj):
+        validator = self._validator_of(obj, old)
+        if not self._known_valid(obj, validator) and not validator.is_valid(obj):
             for error in first_faults(faults_of(self._validator, obj)):
                 if old is None or not unchanged(error.instance_path, obj, old, self.node):
                     causes.extend(to_causes(error))
