@@ -48,6 +48,8 @@ INTERNAL = {
     "embedded.apiserver.webhooks.match_conditions._LONGEST": "longer names are evaluated each time",
     "questions.shadow.cycles.CHANGES_MAX": "changes without which a cycle is tried again",
     "questions.shadow.cycles._TAKEN_MAX": "entries that are removed from a list together",
+    "api.cel.keys._MOST_LEVELS": "what is beyond is encoded instead, at a higher price",
+    "api.cel.keys._MOST_PARTS": "what is beyond is encoded instead, at a higher price",
     "api.cel.program._MOST_REMEMBERED": "size of a cache",
     "api.cel.program._MOST_REMEMBERED_BYTES": "size of a cache",
     "embedded.apiserver.crd.kind._MOST_REPLICAS": "the largest int32",
