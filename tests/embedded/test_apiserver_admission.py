@@ -130,6 +130,32 @@ def test_a_webhook_that_fails_blocks_unless_it_may_be_ignored(
     with_server(story)
 
 
+def test_a_webhook_that_spares_the_user_is_asked_about_others_only() -> None:
+    async def story(api: Api) -> None:
+        asked: list[str] = []
+
+        async def review(review: dict[str, Any]) -> dict[str, Any]:
+            asked.append(review["request"]["name"])
+            return _answer(review)
+
+        spared = {"system:admin"}
+        hook = Webhook(
+            "guard", False, RULES, review, side_effects=True, spares=lambda user: user.name in spared
+        )
+        api.server.admission.register(hook)
+        await api.create(CONFIG_MAPS, config_map("x"))
+        await api.patch(f"{CONFIG_MAPS}/x", {"data": {"k": "v"}})
+        assert asked == []
+        # In a dry run a webhook with side effects is refused whoever asks.
+        error = await api.refused(api.create(CONFIG_MAPS, config_map("y"), dryRun="All"))
+        assert "does not support dry run" in error.message
+        spared.clear()
+        await api.create(CONFIG_MAPS, config_map("z"))
+        assert asked == ["z"]
+
+    with_server(story)
+
+
 def test_side_effects_and_dry_runs_do_not_go_together() -> None:
     async def story(api: Api) -> None:
         async def review(review: dict[str, Any]) -> dict[str, Any]:

@@ -355,3 +355,22 @@ def test_a_schema_that_is_accepted_can_be_used(spec: dict[str, Any], value: Any)
     schema.validate(prepared)
     schema.validate(prepared, thing())
     schema.openapi()
+
+
+def test_a_status_write_looks_at_the_status_alone(schema: CustomSchema) -> None:
+    old = {**thing(**DEFAULTED, big=2**40), "status": {"n": 1}}  # as before the schema had a bound
+    new = {**old, "status": {"n": 2}}
+    assert schema.prepare(new, old) == (new, [])
+    assert schema.validate(new, old) == []
+    assert [one.field for one in schema.validate({**old, "status": {"n": "x"}}, old)] == ["status.n"]
+    assert schema.prepare({**old, "status": {"n": 2, "zzz": 1}}, old) == (new, ["status.zzz"])
+
+
+def test_what_a_status_write_did_not_look_at_is_no_valid_object(schema: CustomSchema) -> None:
+    old = {**thing(**DEFAULTED, big=2**40), "status": {"n": 1}}
+    new = {**old, "status": {"n": 2}}
+    schema.prepare(new, old)
+    assert [one.field for one in schema.validate(new)] == ["spec.big"]
+    changed = {**new, "spec": {**new["spec"], "text": "ABC"}}
+    schema.prepare(changed, old)
+    assert [one.field for one in schema.validate(changed, old)] == ["spec.text"]
