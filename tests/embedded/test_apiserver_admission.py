@@ -146,7 +146,7 @@ def test_a_webhook_that_spares_the_user_is_asked_about_others_only() -> None:
         await api.create(CONFIG_MAPS, config_map("x"))
         await api.patch(f"{CONFIG_MAPS}/x", {"data": {"k": "v"}})
         assert asked == []
-        # In a dry run a webhook with side effects is refused whoever asks.
+        # In a dry run a webhook with side effects is refused to every user.
         error = await api.refused(api.create(CONFIG_MAPS, config_map("y"), dryRun="All"))
         assert "does not support dry run" in error.message
         spared.clear()

@@ -222,7 +222,7 @@ class Admission:
     def wanted(self, operation: str, call: Call, dry_run: bool) -> bool:
         """Whether any webhook or policy is for such requests of this user."""
         mutating, validating, policies = self._find(operation, call.endpoint, call.target.subresource)
-        # In a dry run a webhook with side effects is refused whoever asks.
+        # In a dry run a webhook with side effects is refused to every user.
         if mutating or policies or (dry_run and validating):
             return True
         return any(webhook.spares is None or not webhook.spares(call.user) for webhook, _ in validating)
