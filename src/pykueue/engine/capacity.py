@@ -158,8 +158,9 @@ class SharedCapacity(ABC):
 Requests = tuple[tuple[SharedCapacity, Any], ...]
 #: What one workload demands, by capacity.
 Demands = tuple[tuple[SharedCapacity, Any], ...]
-#: What workloads reserve, by capacity.
-Reservations = tuple[tuple[SharedCapacity, Any], ...]
+#: What workloads reserve of one capacity, and of all by capacity.
+Reservation = tuple[SharedCapacity, Any]
+Reservations = tuple[Reservation, ...]
 
 
 def assigned_by(admission: kueue.Admission) -> list[AssignedPodSet]:
@@ -241,13 +242,13 @@ def write(admission: kueue.Admission, reservations: Reservations) -> kueue.Admis
     return admission
 
 
-def reserve(reservations: Reservations) -> None:
+def reserve(reservations: Iterable[Reservation]) -> None:
     """Count all reservations as used."""
     for shared, reservation in reservations:
         shared.reserve(reservation)
 
 
-def release(reservations: Reservations) -> None:
+def release(reservations: Iterable[Reservation]) -> None:
     """The exact inverse of `reserve`."""
     for shared, reservation in reservations:
         shared.release(reservation)

@@ -537,9 +537,11 @@ class State:
         if self.forest.dirty:
             self.rebuild()
         if self.cohorts_to_flush:
+            trees = {cohort.tree: None for cohort in self.cohorts_to_flush}
             for cohort in list(self.cohorts_to_flush):
                 self.undo_log.drop(self.cohorts_to_flush, cohort)
-                for queue in cohort.tree.queues:
+            for tree in trees:
+                for queue in tree.queues:
                     self.request_flush(queue)
         if not self.to_flush:
             return

@@ -40,13 +40,8 @@ from pykueue.engine.flavors.reservation import reserved_amounts
 from pykueue.engine.options import Options
 from pykueue.engine.policies import NO_POLICIES, EvaluationContext, Policies
 from pykueue.engine.preemption import classical, fair
-from pykueue.engine.preemption.classical import (
-    PreemptionContext,
-    PreemptionRequest,
-    Targets,
-    UsageOf,
-    removed,
-)
+from pykueue.engine.preemption.classical import PreemptionRequest, Targets, UsageOf, removed
+from pykueue.engine.preemption.context import PreemptionContext
 from pykueue.engine.preemption.damping import Damping
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
@@ -105,7 +100,7 @@ class Evaluator:
         return self._damping.hooks(self._policies) if self._damping is not None else self._policies
 
     def context(self, now: float) -> PreemptionContext:
-        """What evaluations at `now` (seconds since 1970) share, as long as no usage changes."""
+        """What evaluations at `now` (seconds since 1970) share, as long as it is told what changes."""
         policies = self.policies
         if policies is NO_POLICIES:
             return PreemptionContext()
@@ -140,7 +135,7 @@ class Evaluator:
 
         `context` is of `context(now)`; without it no policy hook is asked.
         `replaced` is the slice it stands in for, `nominated` binds it to the flavors it was nominated with,
-        and `already_targeted` are workloads that are preempted for others already.
+        and `already_targeted` are workloads that must not be preempted, besides those gone from the context.
         """
         attempt = _Attempt(
             self, info, queue, replaced, nominated, already_targeted, context or PreemptionContext()

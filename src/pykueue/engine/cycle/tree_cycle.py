@@ -2,7 +2,8 @@
 
 Entries are nominated against the tree as it is and then processed one by one, each seeing the usage the
 earlier ones left behind. While entries are processed the tree counts what is planned (everything
-earlier entries asked for); what is only planned is taken off again at the end, and what was admitted stays.
+earlier entries asked for) and not what the workloads use that they preempt; at the end it counts what is
+reserved, and what was admitted stays.
 Source of the rules: docs/reference/kueue-semantics.md 5.
 """
 
@@ -30,6 +31,7 @@ from pykueue.engine.fair_sharing.shares import Contender, Tournament
 from pykueue.engine.flavors.assignment import FIT, NO_FIT, REASONS, WAITING
 from pykueue.engine.policies import Held
 from pykueue.engine.preemption.classical import removed
+from pykueue.engine.preemption.context import PreemptionContext
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.state import State
@@ -56,7 +58,7 @@ class TreeCycle:
         self.evaluator = evaluator
         self.now = now
         self._rules = rules
-        #: Shared by all nominations, during which the tree stays as it is.
+        #: Shared by all evaluations; told of what entries change once they are processed.
         self._context = evaluator.context(now)
         self._policies = evaluator.policies
         self.outcomes = Outcomes(state, evaluator, rules, now)
@@ -68,6 +70,7 @@ class TreeCycle:
         #: do not consider earlier preemptions, so the two could preempt each other forever.
         self._preempted_for: set[str] = set()
         self._tentative = TentativeUsage()
+        self._context.gone = self._tentative.targets
         #: Reservations of pending workloads; None without a BackfillPolicy.
         self._planner = Planner(state, evaluator, now) if state.backfill.on else None
 
@@ -98,16 +101,20 @@ class TreeCycle:
         if self._rules.fair_sharing:
             self._preempted_for = {entry.info.preempted_for for entry in entries}
             tournament = Tournament(
-                [self._contender(entry) for entry in entries], self._rules.non_borrowing_first
+                [self._contender(entry) for entry in entries],
+                self._rules.non_borrowing_first,
+                self._tentative.exchange_held,
             )
             while (entry := tournament.next()) is not None:
                 self._process(entry)
+                self._context.changed(entry.queue)
         else:
             if len(entries) > 1:
                 entries.sort(key=self._rank)
             for entry in entries:
                 self._process(entry)
-        self._tentative.lift_planned()
+                self._context.changed(entry.queue)
+        self._tentative.settle()
 
     # --- order ------------------------------------------------------------------------------------------
 
@@ -239,7 +246,9 @@ class TreeCycle:
             if not self._rules.places_again and any(shared is nodes for shared, _ in entry.placed):
                 self.outcomes.skip(entry, "NoLongerFits")
                 return
-            self._evaluate_again(entry)
+            with self._tentative.all_held():
+                context = self.evaluator.context(self.now)
+                self._evaluate_again(entry, self._tentative.targets | self.moved, context)
             found = entry.found
         assignment = found.assignment
         if assignment.mode == NO_FIT:
@@ -279,33 +288,36 @@ class TreeCycle:
             elif (admitted := self._admitted_variant(entry)) is not None:
                 self._migrate(entry, admitted)
             else:
-                self.outcomes.admit(entry)
+                with self._tentative.reserving(entry.queue):
+                    self.outcomes.admit(entry)
                 if self._planner is not None:
                     self._planner.admitted(entry.queue)
         else:
             self._plan(entry)
             for target, _ in found.targets:
                 self._tentative.add_target(target)
+                assert target.queue is not None
+                self._context.changed(target.queue)
             self.outcomes.preempt(entry)
 
     def _would_delay(self, entry: Entry) -> bool:
         """Whether an entry would delay one that capacity is reserved for; then it is requeued."""
         assert self._planner is not None
-        self._tentative.lift_planned()
         planner, info, queue = self._planner, entry.info, entry.queue
-        window = planner.window(info, queue, entry.found) if self.state.backfill.windows.on else None
+        with self._tentative.all_reserved():
+            window = planner.window(info, queue, entry.found) if self.state.backfill.windows.on else None
+            proof, other, another = None, None, None
+            if window is None:
+                proof = another = planner.proof(info, queue, entry.found, entry.placed)
+                delays = proof is not None and proof.kind == "WouldDelay"
+                fits = entry.found.assignment.mode == FIT and entry.replaced is None
+                if fits and (delays or planner.disturbs(info, queue, entry.found)):
+                    other = planner.instead(info, queue, entry.found)
+                if other is not None:
+                    another = planner.proof(info, queue, other, other.placed)
         if window is not None:
-            self._tentative.count_planned()
             self._hold_back(entry, window)
             return True
-        proof = planner.proof(info, queue, entry.found, entry.placed)
-        other = None
-        delays = proof is not None and proof.kind == "WouldDelay"
-        fits = entry.found.assignment.mode == FIT and entry.replaced is None
-        if fits and (delays or planner.disturbs(info, queue, entry.found)):
-            other = planner.instead(info, queue, entry.found)
-        another = planner.proof(info, queue, other, other.placed) if other is not None else proof
-        self._tentative.count_planned()
         if other is not None and (another is None or another.kind != "WouldDelay"):
             before = entry.found, entry.placed
             entry.found, entry.placed = other, other.placed
@@ -334,9 +346,8 @@ class TreeCycle:
         """Explain from when on capacity is reserved for an entry that does not fit now."""
         if self._planner is None or entry.queue.backfill is None:
             return
-        self._tentative.lift_planned()
-        entry.explanation.shadow = self._planner.shadow(entry.info, entry.queue)
-        self._tentative.count_planned()
+        with self._tentative.all_reserved():
+            entry.explanation.shadow = self._planner.shadow(entry.info, entry.queue)
 
     def _admitted_variant(self, entry: Entry) -> WorkloadInfo | None:
         """The admitted variant of the same parent whose flavor is less preferred (11.10)."""
@@ -363,19 +374,17 @@ class TreeCycle:
 
     def _is_taken(self, entry: Entry) -> bool:
         """Whether earlier entries took what an entry was nominated for of shared capacities, not of quota."""
-        tentative = self._tentative
-        tentative.lift_freed()
         # A slice gives way to the one that replaces it.
         held = entry.replaced.shared if entry.replaced is not None else ()
         with removed(entry.found.targets):
             capacity.release(held)
             taken = capacity.taken(entry.placed)
             capacity.reserve(held)
-            taken = taken and quota.fits(entry.found.assignment.demand(entry.queue))
-        tentative.count_freed()
-        return taken
+            return taken and quota.fits(entry.found.assignment.demand(entry.queue))
 
-    def _evaluate_again(self, entry: Entry) -> None:
+    def _evaluate_again(
+        self, entry: Entry, already_targeted: AbstractSet[WorkloadInfo], context: PreemptionContext
+    ) -> None:
         """Evaluate an entry for the flavors it was nominated with, beside what earlier entries got."""
         nominated = {
             (index, resource): choice.flavor
@@ -387,8 +396,8 @@ class TreeCycle:
             entry.queue,
             replaced=entry.replaced,
             nominated=nominated,
-            already_targeted=self._tentative.targets | self.moved,
-            context=self.evaluator.context(self.now),
+            already_targeted=already_targeted,
+            context=context,
         )
         entry.found, entry.placed = found, found.placed
         entry.explanation.attempts = found.assignment.attempts
@@ -398,10 +407,8 @@ class TreeCycle:
 
     def _again(self, entry: Entry) -> bool:
         """Evaluate an entry again without the targets of other entries; whether that decided it (5.6)."""
-        self._tentative.lift_freed()
-        self._evaluate_again(entry)
+        self._evaluate_again(entry, self.moved, self._context)
         self.outcomes.set_scan(entry.info, NO_SCAN)
-        self._tentative.count_freed()
         if entry.found.assignment.mode != FIT:
             return False
         # It fits once the victims of an earlier entry are gone: what it needs is kept for it.
@@ -422,10 +429,11 @@ class TreeCycle:
         borrows = entry.found.assignment.level > 0
         for flavor_resource, amount in entry.found.assignment.usage.items():
             flavor_usage = queue.flavor_usages[flavor_resource]
+            usage = self._tentative.held(flavor_usage)
             if not borrows:
-                amount = min(amount, flavor_usage.nominal - flavor_usage.usage)
+                amount = min(amount, flavor_usage.nominal - usage)
             elif flavor_usage.borrowing_limit is not None:
-                amount = min(amount, flavor_usage.nominal + flavor_usage.borrowing_limit - flavor_usage.usage)
+                amount = min(amount, flavor_usage.nominal + flavor_usage.borrowing_limit - usage)
             self._tentative.plan(((flavor_usage, amount),))
         self._tentative.plan((), kept)
 
@@ -437,21 +445,19 @@ class TreeCycle:
         """
         wanted, demands = entry.found.assignment.demand(entry.queue), entry.found.demands
         targets, tentative = entry.found.targets, self._tentative
-        freed = tentative.frees
-        if freed:
-            tentative.lift_freed()
         with removed(targets) if targets else nullcontext():
             fits = quota.fits(wanted) and (not demands or self._place(entry))
-        if freed:
-            tentative.count_freed()
-        if fits and freed and entry.found.assignment.mode == FIT:
-            tentative.lift_planned()
+        if not fits or not tentative.frees or entry.found.assignment.mode != FIT:
+            return fits
+        if not demands:
+            return tentative.fits_reserved(wanted)
+        with tentative.all_reserved():
             fits = quota.fits(wanted)
             room = capacity.still_fits(demands, entry.placed)
-            tentative.count_planned()
-            # Beside the targets as well as beside what is planned.
-            fits = fits and (room or self._place(entry))
-        return fits
+        if not fits or room:
+            return fits
+        with tentative.all_held():  # beside the targets as well as beside what is planned
+            return self._place(entry)
 
     def _place(self, entry: Entry) -> bool:
         """Keep what an entry was nominated for of shared capacities, or else place it again.

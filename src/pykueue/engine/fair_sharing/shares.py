@@ -5,7 +5,7 @@ Source of the rules: docs/reference/kueue-semantics.md 9.1 to 9.3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, NamedTuple
 
@@ -114,8 +114,16 @@ class Tournament:
     of the tree.
     """
 
-    def __init__(self, contenders: Sequence[Contender], prioritize_non_borrowing: bool) -> None:
+    def __init__(
+        self,
+        contenders: Sequence[Contender],
+        prioritize_non_borrowing: bool,
+        exchange: Callable[[ClusterQueue], None],
+    ) -> None:
+        """`exchange` puts the usage in force that a queue and the cohorts above it are compared by; called
+        again, it puts back what was there."""
         self._non_borrowing = prioritize_non_borrowing
+        self._exchange = exchange
         self._of_queue: dict[ClusterQueue, list[Contender]] = {}
         for contender in contenders:
             self._of_queue.setdefault(contender.queue, []).append(contender)
@@ -159,10 +167,12 @@ class Tournament:
         best = self._best(node)
         if best is None:
             return None
+        self._exchange(best.queue)
         quota.reserve(best.demand)
         share = share_of(node)
         borrows = self._non_borrowing and _borrows(node, best.demand)
         quota.release(best.demand)
+        self._exchange(best.queue)
         key = (
             best.first,
             borrows,

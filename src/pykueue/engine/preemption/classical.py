@@ -11,112 +11,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cmp_to_key
 from heapq import merge
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands
 from pykueue.engine.decisions import PreemptionReason
 from pykueue.engine.explanation import Search
-from pykueue.engine.fair_sharing.shares import Share
+from pykueue.engine.preemption.context import PreemptionContext, within_nominal
 from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota import capacity as quota
-from pykueue.engine.quota.tree import Cohort, Node, Tree
+from pykueue.engine.quota.tree import Cohort, Node
 from pykueue.engine.quota.usage import FlavorUsage
 from pykueue.engine.workload import WorkloadInfo
-
-if TYPE_CHECKING:
-    from pykueue.engine.policies import EvaluationContext
-    from pykueue.engine.preemption.fair_picker import Field
 
 #: Past usage of a LocalQueue, where LocalQueues compete (10.5).
 UsageOf = Callable[[LocalQueue], float]
 
 Targets = list[tuple[WorkloadInfo, PreemptionReason]]
-
-
-class CandidatePool:
-    """Borrowers below a cohort, and what they run: candidates for all queues of the cohort (8.3)."""
-
-    __slots__ = ("evicted", "running", "subtree_of")
-
-    def __init__(self, subtree_of: dict[ClusterQueue, Node], needed: frozenset[int]) -> None:
-        #: The child of the cohort that a queue is, or is below.
-        self.subtree_of = subtree_of
-        self.evicted: list[Candidate] = []
-        self.running: list[Candidate] = []
-        for queue in subtree_of:
-            for candidate in queue.candidate_order:
-                info = candidate.info
-                if not needed.isdisjoint(info.flavor_resources):
-                    (self.evicted if info.evicted else self.running).append(candidate)
-        # Candidates of one queue are in order already, which makes this sort a merge.
-        self.evicted.sort()
-        self.running.sort()
-
-
-class PreemptionContext:
-    """What the searches of one moment share: it holds only as long as no usage changes."""
-
-    __slots__ = ("_over", "_pools", "_queue_candidates", "evaluation", "fields", "highest_shares", "shares")
-
-    def __init__(self, evaluation: EvaluationContext | None = None) -> None:
-        #: Time and policy hooks; None where there are no hooks to ask.
-        self.evaluation = evaluation
-        #: Filled by the search under fair sharing: shares by node, for each cohort its two richest children,
-        #: and the candidates in their order by what decides who may be preempted.
-        self.shares: dict[Node, Share] = {}
-        self.highest_shares: dict[Cohort, list[tuple[Share, Node]]] = {}
-        self.fields: dict[tuple[Tree, frozenset[int], int | None], Field] = {}
-        self._queue_candidates: dict[tuple[ClusterQueue, frozenset[int]], list[Candidate]] = {}
-        self._pools: dict[tuple[Cohort, frozenset[int]], CandidatePool] = {}
-        self._over: dict[tuple[Tree, frozenset[int]], list[ClusterQueue]] = {}
-
-    def pool(self, cohort: Cohort, needed: frozenset[int]) -> CandidatePool:
-        """The borrowers below a cohort."""
-        key = (cohort, needed)
-        found = self._pools.get(key)
-        if found is None:
-            found = self._pools[key] = CandidatePool(_borrowers(cohort, needed), needed)
-        return found
-
-    def queue_candidates(self, queue: ClusterQueue, needed: frozenset[int]) -> list[Candidate]:
-        """Workloads of a queue that hold one of the FlavorResources, evicted ones first."""
-        key = (queue, needed)
-        found = self._queue_candidates.get(key)
-        if found is None:
-            found = self._queue_candidates[key] = [
-                candidate
-                for candidate in queue.candidate_order
-                if not needed.isdisjoint(candidate.info.flavor_resources)
-            ]
-            if queue.evicted:
-                found.sort(key=lambda candidate: not candidate.info.evicted)
-        return found
-
-    def over_nominal(self, tree: Tree, needed: frozenset[int]) -> list[ClusterQueue]:
-        """Active queues of a tree that use more than their quota of any of the FlavorResources."""
-        key = (tree, needed)
-        found = self._over.get(key)
-        if found is None:
-            found = self._over[key] = [
-                queue for queue in tree.queues if queue.is_active and not within_nominal(queue, needed)
-            ]
-        return found
-
-
-def _borrowers(cohort: Cohort, needed: frozenset[int]) -> dict[ClusterQueue, Node]:
-    """Active queues below a cohort that borrow, as do all cohorts between; with the child they are, or are
-    below."""
-    found: dict[ClusterQueue, Node] = {}
-    for child in cohort.children.values():
-        if not within_nominal(child, needed):
-            for queue in _borrowers(child, needed):
-                found[queue] = child
-    for queue in cohort.queues.values():
-        if queue.is_active and not within_nominal(queue, needed):
-            found[queue] = queue
-    return found
 
 
 class PreemptionRequest:
@@ -163,9 +75,9 @@ class PreemptionRequest:
         if self.lacking:
             self.needed = self.needed.union(each.flavor_resource for each, _ in requests)
         self.usage_of = usage_of
-        #: Workloads that are no candidates: others of this cycle count on them, or this one replaces them.
+        #: Workloads that are no candidates, besides those that are gone for all searches of the context.
         self.excluded = excluded
-        #: What other searches of this moment found out already.
+        #: What other searches of this cycle found out already.
         self.context = context if context is not None else PreemptionContext()
 
     def within_own_policy(self, other: WorkloadInfo) -> bool:
@@ -199,6 +111,7 @@ class PreemptionRequest:
             usage_first = True
         else:
             usage_first = False
+        gone = self.context.gone
         # From this priority on no workload of the queue may be preempted.
         bound = self.priority if queue.within == "LowerPriority" else self.priority + 1
         for candidate in queue_candidates:
@@ -207,6 +120,7 @@ class PreemptionRequest:
                 return
             if (
                 info.evicted == evicted
+                and info not in gone
                 and info not in self.excluded
                 and self.within_own_policy(info)
                 and self.frees(info)
@@ -245,16 +159,6 @@ class PreemptionRequest:
         """Whether the requests fit now; without borrowing, also within the own nominal quota."""
         fits = quota.fits(self.requests) if borrowing else quota.fits_without_borrowing(self.requests)
         return fits and (not self.demands or capacity.fits(self.demands))
-
-
-def within_nominal(node: Node, flavor_resources: Iterable[int]) -> bool:
-    """Whether a node uses no more than its own quota of every FlavorResource."""
-    flavor_usages = node.flavor_usages
-    for flavor_resource in flavor_resources:
-        flavor_usage = flavor_usages.get(flavor_resource)
-        if flavor_usage is not None and flavor_usage.usage > flavor_usage.subtree:
-            return False
-    return True
 
 
 def simulate_removal(info: WorkloadInfo) -> None:

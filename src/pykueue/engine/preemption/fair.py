@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from pykueue.engine.decisions import PreemptionReason
@@ -22,6 +22,7 @@ from pykueue.engine.preemption.classical import (
     restore,
     simulate_removal,
 )
+from pykueue.engine.preemption.context import Ranking, is_over_nominal
 from pykueue.engine.preemption.fair_picker import Field, Picker, known_share, share_without
 from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.quota import capacity as quota
@@ -40,20 +41,18 @@ def _request_left_out(request: PreemptionRequest) -> Iterator[None]:
     quota.reserve(request.requests)
 
 
-def _highest_shares(request: PreemptionRequest, cohort: Cohort) -> list[tuple[Share, Node]]:
+def _highest_shares(request: PreemptionRequest, cohort: Cohort) -> list[tuple[tuple[bool, float], int, Node]]:
     """The two children of a cohort with the highest shares, of those that borrow."""
     context = request.context
-    found = context.highest_shares.get(cohort)
-    if found is None:
-        shares: list[tuple[Share, Node]] = []
-        with _request_left_out(request):
-            for child in (*cohort.children.values(), *cohort.queues.values()):
-                share = known_share(context.shares, child)
-                if share.borrowing:
-                    shares.append((share, child))
-        shares.sort(key=lambda item: item[0][:2], reverse=True)
-        found = context.highest_shares[cohort] = shares[:2]
-    return found
+    ranking = context.richest.get(cohort)
+    if ranking is None:
+        ranking = context.richest[cohort] = Ranking((*cohort.children.values(), *cohort.queues.values()))
+    with _request_left_out(request) if ranking.unknown else nullcontext():
+        return ranking.highest(lambda child: _borrowed(known_share(context.shares, child)))
+
+
+def _borrowed(share: Share) -> tuple[bool, float] | None:
+    return share[:2] if share.borrowing else None
 
 
 def _any_higher_share(request: PreemptionRequest) -> bool:
@@ -64,7 +63,7 @@ def _any_higher_share(request: PreemptionRequest) -> bool:
     below: Node = request.queue
     for cohort in request.queue.ancestors():
         mine = share_of(below)[:2]
-        if any(child is not below and share[:2] >= mine for share, child in _highest_shares(request, cohort)):
+        if any(child is not below and share >= mine for share, _, child in _highest_shares(request, cohort)):
             return True
         below = cohort
     return False
@@ -82,13 +81,13 @@ def _none_passes(
     for cohort in request.queue.ancestors():
         mine = share_of(below)[:2]
         if "LessThanInitialShare" in strategies:
-            for share, child in _highest_shares(request, cohort):
-                if child is not below and mine < share[:2]:
+            for share, _, child in _highest_shares(request, cohort):
+                if child is not below and mine < share:
                     return False
         if "LessThanOrEqualToFinalShare" in strategies:
             with _request_left_out(request):
                 highest_left = field.highest_left(cohort)
-            if any(child is not below and mine <= left for left, child in highest_left):
+            if any(child is not below and mine <= left for left, _, child in highest_left):
                 return False
         below = cohort
     return True
@@ -115,6 +114,13 @@ def _field(request: PreemptionRequest, within: bool, report: Search) -> Field:
         candidates = _candidates(request)
         with _request_left_out(request):
             found = context.fields[key] = Field(context.shares, candidates)
+    elif found.version < context.version:
+        with _request_left_out(request):
+            for each in context.changed_since(found.version):
+                found.update(
+                    each, request.candidates_of(each) if is_over_nominal(each, request.needed) else []
+                )
+    found.version = context.version
     return found
 
 
@@ -204,12 +210,15 @@ def _search(
     if not own and not within and _none_passes(request, field, strategies):
         report.stopped = "Exhausted"
         return []
+    with _request_left_out(request):
+        for cohort in request.queue.ancestors():
+            field.highest_left(cohort)
     removed: Targets = []
     retry: dict[ClusterQueue, list[Candidate]] = {}
     picker = Picker(request.queue, field, deque(own))
     fits = _first_strategy(request, picker, strategies[0], within, removed, retry)
-    if not fits and retry and len(strategies) > 1:
-        fits = _second_strategy(request, retry, removed)
+    if not fits and len(strategies) > 1:
+        fits = _second_strategy(request, picker.again(retry), removed)
     report.removed = len(removed)
     if fits:
         return removed
@@ -235,7 +244,7 @@ def _first_strategy(
     retry: dict[ClusterQueue, list[Candidate]],
 ) -> bool:
     own = request.queue
-    given_up: list[tuple[Node, Cohort]] = []
+    by_final_share = strategy == "LessThanOrEqualToFinalShare"
     while (queue := picker.pick()) is not None:
         queue_candidates = picker.candidates(queue)
         target: WorkloadInfo | None = None
@@ -246,17 +255,18 @@ def _first_strategy(
         else:
             own_subtree, other_subtree = _subtrees(own, queue)
             mine, theirs = share_of(own_subtree)[:2], share_of(other_subtree)[:2]
+            cohort = other_subtree.parent
+            assert cohort is not None
             if mine > theirs:
                 # No target of this subtree would make it fair, nor of its siblings, which have no higher
                 # share: the own subtree has the highest, and was not picked as it has no candidates left.
-                cohort = other_subtree.parent
-                assert cohort is not None
                 picker.give_up(cohort)
-                given_up.append((own_subtree, cohort))
+                continue
+            if by_final_share and picker.pass_over(cohort, mine):
                 continue
             while queue_candidates and target is None:
                 candidate = queue_candidates.popleft()
-                if strategy == "LessThanOrEqualToFinalShare":
+                if by_final_share:
                     usage = quota.reserved_by(candidate.info)
                     passes = mine <= share_without(usage, other_subtree)[:2]
                 else:
@@ -271,31 +281,27 @@ def _first_strategy(
         picker.refresh(queue)
         if target is not None and _fits(request):
             return True
-    for own_subtree, cohort in given_up:
-        # The second round may lower the own share after all, if a candidate of the own subtree is tried
-        # again.
-        if any(node is own_subtree for queue in retry for node in queue.ancestors()):
-            for queue in picker.left_below(cohort):
-                retry.setdefault(queue, []).extend(picker.candidates(queue))
     return False
 
 
-def _second_strategy(
-    request: PreemptionRequest, retry: dict[ClusterQueue, list[Candidate]], removed: Targets
-) -> bool:
+def _second_strategy(request: PreemptionRequest, picker: Picker, removed: Targets) -> bool:
+    """Goes through the candidates that did not pass once more.
+
+    Those of subtrees that were given up are among them. They pass only if the own share has become lower
+    meanwhile, and it does only by a candidate of the own subtree.
+    """
     own = request.queue
-    moved: set[Node] = set()
-    for info, _ in removed:
-        if info.queue is not None:
-            moved.update((info.queue, *info.queue.ancestors()))
-    field = Field(request.context.shares, retry, {own, *own.ancestors(), *moved})
-    picker = Picker(request.queue, field, deque(), moved)
     while (queue := picker.pick()) is not None:
         queue_candidates = picker.candidates(queue)
         first = queue_candidates[0].info
         queue_candidates.clear()
         own_subtree, other_subtree = _subtrees(own, queue)
-        passes = share_of(own_subtree)[:2] < share_of(other_subtree)[:2]
+        mine, theirs = share_of(own_subtree)[:2], share_of(other_subtree)[:2]
+        passes = mine < theirs
+        if mine > theirs or (own_subtree is own and not passes):
+            assert other_subtree.parent is not None
+            picker.give_up(other_subtree.parent)  # nor does any sibling pass, which has no higher share
+            continue
         if passes:
             simulate_removal(first)
             removed.append((first, "InCohortFairSharing"))

@@ -5,12 +5,15 @@ Source of the rules: docs/reference/kueue-semantics.md 9.5 (CQ picker).
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from pykueue.engine.fair_sharing.shares import Share, share_of
+from pykueue.engine.preemption.context import Ranking
 from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.capacity import QuotaDemand
@@ -32,25 +35,30 @@ class Field:
     copies only what it takes.
     """
 
-    __slots__ = ("_highest_left", "candidates", "children", "order", "total")
+    __slots__ = ("_left", "_places", "_shares", "candidates", "children", "order", "total", "version")
 
     def __init__(
         self,
         shares: dict[Node, Share],
-        candidates: Mapping[ClusterQueue, Sequence[Candidate]],
+        candidates: dict[ClusterQueue, list[Candidate]],
         apart: Collection[Node] = (),
     ) -> None:
         """`shares` are those of the context, added as they are needed; `apart` are nodes whose usage is not
         that of the context, and that get no place in the order.
         """
+        self._shares = shares
         self.candidates = candidates
+        #: Of the context that it was brought up to date with.
+        self.version = 0
         #: Number of all candidates.
         self.total = sum(map(len, candidates.values()))
         #: Nodes with candidates at or below them, by the cohort right above.
         self.children: dict[Cohort, dict[Node, None]] = {}
-        self._highest_left: dict[Cohort, list[tuple[tuple[bool, float], Node]]] = {}
-        #: Those of them that borrow, the highest share first.
+        #: For each cohort its children by the highest share that they keep without any one candidate.
+        self._left: dict[Cohort, Ranking] = {}
+        #: Those of the children that borrow, the highest share first, and each one's place.
         self.order: dict[Cohort, list[_Ranked]] = {}
+        self._places: dict[Node, _Ranked] = {}
         for queue in candidates:
             node: Node = queue
             for cohort in queue.ancestors():
@@ -61,31 +69,69 @@ class Field:
                 node = cohort
         # The lower cohorts come first: a cohort counts only if any of its children does.
         for cohort in sorted(self.children, key=lambda cohort: cohort.height):
-            ranked = [
-                _ranked(node, known_share(shares, node), candidates)
-                for node in self.children[cohort]
-                if node not in apart and (isinstance(node, ClusterQueue) or self.order[cast(Cohort, node)])
-            ]
-            self.order[cohort] = sorted(each for each in ranked if each is not None)
+            places = [self._place(node) for node in self.children[cohort] if node not in apart]
+            self.order[cohort] = sorted(each for each in places if each is not None)
 
-    def highest_left(self, cohort: Cohort) -> list[tuple[tuple[bool, float], Node]]:
+    def _place(self, node: Node) -> _Ranked | None:
+        """The place of a node with candidates, if it has one."""
+        if not (isinstance(node, ClusterQueue) or self.order[cast(Cohort, node)]):
+            return None
+        found = _ranked(node, known_share(self._shares, node), self.candidates)
+        if found is not None:
+            self._places[node] = found
+        return found
+
+    def update(self, queue: ClusterQueue, candidates: list[Candidate]) -> None:
+        """A queue has these candidates now, and perhaps another usage. To be called with the usage of the
+        context."""
+        self.total += len(candidates) - len(self.candidates.pop(queue, ()))
+        if candidates:
+            self.candidates[queue] = candidates
+        node: Node = queue
+        counts = bool(candidates)
+        for cohort in queue.ancestors():
+            children = self.children.setdefault(cohort, {})
+            order = self.order.setdefault(cohort, [])
+            left = self._left.get(cohort)
+            place = self._places.pop(node, None)
+            if place is not None:
+                del order[bisect_left(order, place)]
+            if counts:
+                children[node] = None
+                place = self._place(node)
+                if place is not None:
+                    insort(order, place)
+                if left is not None:
+                    left.forget(node)
+            else:
+                children.pop(node, None)
+                if left is not None:
+                    left.drop(node)
+            counts = bool(children)
+            node = cohort
+
+    def highest_left(self, cohort: Cohort) -> list[tuple[tuple[bool, float], int, Node]]:
         """The two highest shares that children of a cohort keep after any one candidate is removed.
 
         To be called with the usage of the context. Candidates with equal usage are tried once.
         """
-        found = self._highest_left.get(cohort)
-        if found is None:
-            highest = []
-            for child in self.children.get(cohort, ()):
-                left = [
-                    share_without(usage, child)[:2]
-                    for queue in self.below((child,))
-                    for usage in {tuple(quota.reserved_by(each.info)) for each in self.candidates[queue]}
-                ]
-                highest.append((max(left), child))
-            highest.sort(key=lambda item: item[0], reverse=True)
-            found = self._highest_left[cohort] = highest[:2]
+        ranking = self._left.get(cohort)
+        if ranking is None:
+            ranking = self._left[cohort] = Ranking(self.children.get(cohort, ()))
+        return ranking.highest(self._most_left)
+
+    def left(self, child: Node) -> tuple[bool, float]:
+        """The highest share that a child of a cohort keeps, once `highest_left` was called."""
+        assert child.parent is not None
+        found: tuple[bool, float] = self._left[child.parent].value_of(child)
         return found
+
+    def _most_left(self, child: Node) -> tuple[bool, float]:
+        return max(
+            share_without(usage, child)[:2]
+            for queue in self.below((child,))
+            for usage in {tuple(quota.reserved_by(each.info)) for each in self.candidates[queue]}
+        )
 
     def below(self, nodes: Iterable[Node]) -> list[ClusterQueue]:
         """Queues with candidates at or below these nodes."""
@@ -114,13 +160,15 @@ class Picker:
         field: Field,
         own: deque[Candidate],
         moved: Collection[Node] = (),
+        left: Mapping[ClusterQueue, Iterable[Candidate]] = MappingProxyType({}),
     ) -> None:
-        """`own` are candidates of the preemptor's queue, in place of those of the field; `moved` are nodes
-        whose usage is not that of the context."""
+        """`own` are candidates of the preemptor's queue, and `left` of others, in place of the field's;
+        `moved` are nodes whose usage or candidates are not those of the field."""
         self._field = field
         self._own: set[Node] = {preemptor, *preemptor.ancestors()}
         #: Candidates of the queues that were looked at; the others have those of the field.
-        self._left: dict[ClusterQueue, deque[Candidate]] = {preemptor: own}
+        self._left = {queue: deque(candidates) for queue, candidates in left.items()}
+        self._left[preemptor] = own
         self._preemptor = preemptor
         self._root = preemptor.tree.root
         #: Nodes that left the order of the field.
@@ -130,6 +178,11 @@ class Picker:
         self._given_up: set[Cohort] = set()
         for node in sorted(self._out, key=lambda node: node.height):
             self._enter(node)
+
+    def again(self, retry: Mapping[ClusterQueue, list[Candidate]]) -> Picker:
+        """A picker over what was left out, and of the queues that were looked at over `retry`."""
+        left = {queue: retry.get(queue, ()) for queue in self._left if queue in self._out}
+        return Picker(self._preemptor, self._field, deque(), self._out, left)
 
     def _enter(self, node: Node) -> None:
         """Enters a node that left the order of the field into the heap of its cohort, if it counts."""
@@ -180,18 +233,34 @@ class Picker:
             found = self._left[queue] = deque(self._field.candidates.get(queue, ()))
         return found
 
+    def pass_over(self, cohort: Cohort, mine: tuple[bool, float]) -> bool:
+        """Leaves out the children of a cohort above the picked queue that come next, have at least the share
+        `mine`, and have less without any one of their candidates; whether there are any.
+
+        `Field.highest_left` was called for the cohort.
+        """
+        field = self._field
+        order, at, heap = field.order.get(cohort, ()), self._at.get(cohort, 0), self._heaps.get(cohort)
+        # Those with such a share that come before the first of the others.
+        end = bisect_right(order, (not mine[0], -mine[1]), at, key=_by_share)
+        if heap:
+            end = bisect_left(order, heap[0], at, end)
+        if any(left >= mine and child not in self._own for left, _, child in field.highest_left(cohort)):
+            end = next((i for i in range(at, end) if self._counts(order[i].node, mine)), end)
+        if at == end:
+            return False
+        self._at[cohort] = end
+        self._update(cohort, cohort.ancestors())
+        return True
+
+    def _counts(self, node: Node, mine: tuple[bool, float]) -> bool:
+        """Whether a node of the order keeps at least the share `mine`."""
+        return node not in self._out and self._field.left(node) >= mine
+
     def give_up(self, cohort: Cohort) -> None:
         """Looks no more at what is below a cohort above the picked queue."""
         self._given_up.add(cohort)
         self._update(cohort, cohort.ancestors())
-
-    def left_below(self, cohort: Cohort) -> list[ClusterQueue]:
-        """Queues with candidates below a cohort that was given up, in the order of their names."""
-        order = self._field.order.get(cohort, ())[self._at.get(cohort, 0) :]
-        nodes = {each.node: None for each in order if each.node not in self._out}
-        nodes.update({each.node: None for each in self._heaps.get(cohort, ())})
-        found = self._field.below(nodes)
-        return sorted((queue for queue in found if self.candidates(queue)), key=lambda queue: queue.name)
 
     def refresh(self, queue: ClusterQueue) -> None:
         """The picked queue has fewer candidates, and perhaps uses less."""
@@ -206,6 +275,10 @@ class Picker:
                 self._out.add(node)
             self._enter(node)
             node = cohort
+
+
+def _by_share(ranked: _Ranked) -> Any:
+    return ranked.key[:2]
 
 
 def share_without(usage: QuotaDemand, node: Node) -> Share:
