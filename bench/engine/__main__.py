@@ -45,7 +45,16 @@ LOADS: dict[str, tuple[Callable[[Any], Shape], tuple[Any, Any, Any]]] = {
 WORK: dict[str, Callable[[dict[str, Any]], float]] = {
     # The queue grows, the work of a cycle must not.
     "deep": lambda result: result["cycle_seconds"] / max(1, result["cycles"]),
+    # Each job that ends makes the heads of all queues be considered again: the decisions grow with the square
+    # of the queues, a decision must not cost more.
+    "backlogged": lambda result: _amount(result) / max(1, result["decisions"]),
 }
+
+
+def _amount(result: dict[str, Any]) -> float:
+    """Calls of functions where they were counted, else CPU seconds."""
+    return float(result.get("calls") or result["cpu"])
+
 
 #: Collections of young objects are put off as the manager does: a large heap of live objects is walked less
 #: often.
@@ -79,7 +88,7 @@ def measure_apart(load: str, size: Any, calls: bool = False) -> dict[str, Any]:
 
 def growth(results: list[dict[str, Any]], load: str) -> list[float]:
     """Exponents from each size to the next."""
-    work = WORK.get(load, lambda result: float(result.get("calls") or result["cpu"]))
+    work = WORK.get(load, _amount)
     return [
         math.log(work(after) / work(before)) / math.log(after["size"] / before["size"])
         for before, after in pairwise(results)

@@ -31,6 +31,8 @@ IN_FLIGHT: Final = "in flight"
 RESERVED: Final = "reserved"
 
 
+#: No FlavorResources: one object for all workloads.
+_NONE: Final[frozenset[int]] = frozenset()
 #: Nothing is left to go on from; shared, never changed.
 NO_SCAN: Final[Mapping[tuple[int, str], int]] = {}
 
@@ -169,7 +171,7 @@ class WorkloadInfo:
         #: (FlavorResource, amount), each FlavorResource once.
         self.usage: tuple[tuple[int, int], ...] = ()
         #: FlavorResources it reserves, those with amount zero included.
-        self.flavor_resources: frozenset[int] = frozenset()
+        self.flavor_resources = _NONE
         #: What it reserves of shared capacities.
         self.shared: Reservations = ()
         #: What it reserves of its queue's quota, for which tree and which usage (see `quota.capacity`).
@@ -207,7 +209,7 @@ class WorkloadInfo:
         self.assumed = self.admitted = self.ready = False
         self.evicted = self.eviction_assumed = False
         self.fitted = None
-        self.admission, self.usage, self.flavor_resources, self.shared = None, (), frozenset(), ()
+        self.admission, self.usage, self.flavor_resources, self.shared = None, (), _NONE, ()
 
     def __repr__(self) -> str:
         return f"<WorkloadInfo {self.key} {self.place}>"

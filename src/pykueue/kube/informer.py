@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from pykueue.api.backoff import exponential_delay
+from pykueue.api.json_bytes import encode_kept
 from pykueue.api.objects import Key, Object, key_of
 from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
@@ -431,8 +432,9 @@ class Informer:
         packing = pack(entry.kept)
         if packing is None:
             return entry
-        text = orjson.dumps(entry.kept)
-        return entry._replace(kept=text if packing == "text" else zlib.compress(text, 1))
+        if packing == "text":
+            return entry._replace(kept=encode_kept(entry.kept))
+        return entry._replace(kept=zlib.compress(orjson.dumps(entry.kept), 1))
 
     def _entries_of(self, objects: Iterable[Object]) -> dict[Key, _Entry]:
         entries = ((key_of(obj), self._entry(obj)) for obj in objects)

@@ -15,6 +15,7 @@ import orjson
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional
 
+from pykueue.api.json_bytes import exact
 from pykueue.api.json_equality import same
 
 from . import strings as strings  # registers the functions of lists and strings
@@ -156,7 +157,7 @@ class Program:
         if (result is True or result is False) and len(key) <= _MOST_REMEMBERED_BYTES:
             if len(self._answers) >= _MOST_REMEMBERED:
                 self._answers.clear()
-            self._answers[key] = result
+            self._answers[exact(key)] = result
         return result, fault
 
     def _evaluate(self, data: Mapping[str, Any]) -> tuple[Any, str]:
@@ -191,7 +192,7 @@ class Program:
         if len(orjson.dumps(projected)) <= _MOST_REMEMBERED_BYTES:
             if len(held) >= _MOST_REMEMBERED:
                 held.clear()
-            held.add(key)
+            held.add(exact(key))
         return True
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from pykueue.api.json_bytes import encode_kept, exact
 from pykueue.api.objects import Key, Object
 from pykueue.api.quantity import QuantityError
 from pykueue.embedded.kinds.devices import claims_of
@@ -212,7 +213,7 @@ class PodReader:
         metadata = manifest["metadata"]
         labels = metadata.get("labels") or {}
         namespace = metadata.get("namespace") or ""
-        key = orjson.dumps((affinity, spread, namespace, labels, claims))
+        key = encode_kept((affinity, spread, namespace, labels, claims))
         found = self._relations.get(key)
         if found is None:
             found = relations(spec, namespace, labels)
@@ -243,4 +244,4 @@ class PodReader:
 def _remember(store: dict[bytes, Any], key: bytes, value: Any, limit: int) -> None:
     if len(store) >= limit:
         del store[next(iter(store))]
-    store[key] = value
+    store[exact(key)] = value

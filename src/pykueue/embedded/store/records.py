@@ -12,12 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from pykueue.api.json_bytes import encode_kept
 from pykueue.api.objects import Key, Object
-
-
-def encode(obj: Object) -> bytes:
-    """The object as JSON in exactly the memory it needs: the encoder's own result keeps unused memory."""
-    return memoryview(orjson.dumps(obj)).tobytes()
 
 
 class Shelf:
@@ -74,7 +70,7 @@ class Record:
         """The object as JSON."""
         data = self._data
         if data is None:
-            data = self._data = encode(self._object or {})
+            data = self._data = encode_kept(self._object or {})
         return data
 
     def shrink(self) -> None:

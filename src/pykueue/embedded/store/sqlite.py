@@ -23,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
+from pykueue.api.json_bytes import encode_kept
 from pykueue.api.objects import Key, Object
 from pykueue.embedded.store.contents import (
     FORMAT,
@@ -38,7 +39,7 @@ from pykueue.embedded.store.contents import (
 from pykueue.embedded.store.files import Files
 from pykueue.embedded.store.marks import Mark, MarkFile
 from pykueue.embedded.store.memory import HISTORY, MemoryStore, StoreError, Table
-from pykueue.embedded.store.records import Event, Record, Shelf, encode
+from pykueue.embedded.store.records import Event, Record, Shelf
 
 log = logging.getLogger(__name__)
 
@@ -314,7 +315,7 @@ class SqliteStore(MemoryStore):
     # -- writes
 
     def _record(self, table: Table, key: Key, obj: Object) -> Record:
-        return Record(key, self.revision, obj, encode(obj), self._shelf)
+        return Record(key, self.revision, obj, encode_kept(obj), self._shelf)
 
     def _changed(self, table: Table, event: Event) -> None:
         table.unsettle(event)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any
 
+from pykueue.api.json_bytes import encode_kept
 from pykueue.api.json_equality import same
 from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.apiserver.apply.server_side import apply_in_steps, track_create, track_update
@@ -38,7 +39,7 @@ from pykueue.embedded.objects.errors import (
 )
 from pykueue.embedded.objects.patch import json_patch, merge_patch
 from pykueue.embedded.schema.walk import null_causes
-from pykueue.embedded.store.records import Record, encode
+from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -69,7 +70,7 @@ def _check_size(call: Call, new: Object, current: Record | None) -> None:
     before = len(current.data) if current is not None and call.body_size else 0
     if not call.body_size or call.body_size + before < _SURELY_SMALL:
         return
-    size = len(encode(new))
+    size = len(encode_kept(new))
     if size > MAX_OBJECT:
         message = (
             f"etcdserver: request is too large: the object would have {size} bytes; at most {MAX_OBJECT}"
