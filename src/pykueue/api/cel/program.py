@@ -192,7 +192,7 @@ class Program:
         if len(orjson.dumps(projected)) <= _MOST_REMEMBERED_BYTES:
             if len(held) >= _MOST_REMEMBERED:
                 held.clear()
-            held.add(exact(key))
+            held.add(key)
         return True
 
 
