@@ -19,7 +19,6 @@ from pykueue.engine.workload import WorkloadInfo
 
 if TYPE_CHECKING:
     from pykueue.engine.policies import EvaluationContext
-    from pykueue.engine.preemption.fair_picker import Field
 
 #: Evicted and running candidates of a queue without any.
 _NONE: Final[tuple[list[Candidate], list[Candidate]]] = ([], [])
@@ -51,7 +50,7 @@ class PreemptionContext:
         #: the candidates in their order by what decides who may be preempted.
         self.shares: dict[Node, Share] = {}
         self.richest: dict[Cohort, Ranking] = {}
-        self.fields: dict[tuple[Tree, frozenset[int], int | None], Field] = {}
+        self.fields: dict[tuple[Tree, frozenset[int], int | None], Any] = {}
         self._queue_candidates: dict[ClusterQueue, dict[frozenset[int], list[Candidate]]] = {}
         self._pools: dict[tuple[Cohort, frozenset[int]], CandidatePool] = {}
         self._over: dict[tuple[Tree, frozenset[int]], list[ClusterQueue]] = {}
