@@ -100,7 +100,7 @@ class Evaluator:
         return self._damping.hooks(self._policies) if self._damping is not None else self._policies
 
     def context(self, now: float) -> PreemptionContext:
-        """What evaluations at `now` (seconds since 1970) share, as long as it is told what changes."""
+        """What evaluations at `now` (seconds since 1970) share, as long as what changes is reported to it."""
         policies = self.policies
         if policies is NO_POLICIES:
             return PreemptionContext()
