@@ -24,3 +24,8 @@ def test_parts_hold_whatever_fails() -> None:
 def test_queue_that_is_deleted_while_all_nodes_have_failed_goes_with_the_jobs_that_wait_for_them() -> None:
     report = play_hybrid(2000137)
     assert not report.violations, report.text(SHOWN)
+
+
+def test_pods_of_an_earlier_admission_on_a_node_that_does_not_answer_are_of_no_part() -> None:
+    report = play_hybrid(2010203)
+    assert not report.violations, report.text(SHOWN)

@@ -11,8 +11,10 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.conditions import admitted_counts
 from pykueue.api.hybrid import parts_in
 from pykueue.api.kueue.names import (
@@ -27,6 +29,7 @@ from pykueue.api.kueue.names import (
 from pykueue.api.objects import Object, annotations_of, get, key_of, labels_of, replaced
 from pykueue.api.pods import has_gate, is_terminal
 from pykueue.api.resources import PODS
+from pykueue.api.times import parse_time
 from pykueue.embedded.nodes.pool import NodePool, Simulation
 
 from .nodeusers import NodeUsers
@@ -152,13 +155,17 @@ class HybridInvariants(Ungating):
                 self._violate(after, f"changed from {old[name]} to {new[name]} pods, at least {least}")
 
     def _counts_all(self, workload: Object, new: Counter[str]) -> None:
-        """No part may shrink below the pods that have its flavor."""
-        key = key_of(workload)
+        """No part may shrink below the pods that have its flavor.
+
+        Pods of an earlier admission may be there still, on nodes that do not answer: they count for none.
+        """
+        key, reserved = key_of(workload), conditions.since(workload, conditions.QUOTA_RESERVED)
         there = Counter(
             self._place(pod)
             for pod in self.objects(PODS)
             if not is_terminal(pod)
             and not has_gate(pod, TOPOLOGY_GATE)
+            and _deleted(pod) >= reserved
             and (pod["metadata"]["namespace"], annotations_of(pod).get(WORKLOAD_ANNOTATION)) == key
         )
         for flavor, pods in there.items():
@@ -212,3 +219,10 @@ def play_hybrid(seed: int) -> Report:
     if seed % 2:
         plan, kind = with_losses(plan, random.Random(f"losses {seed}")), LossRun
     return replace(play_run(kind, seed, plan, rng, True), options=" --hybrid")
+
+
+def _deleted(pod: Object) -> float:
+    """When its deletion was requested, in seconds since 1970; infinite where it was not."""
+    metadata = pod["metadata"]
+    ends = metadata.get("deletionTimestamp")
+    return inf if ends is None else parse_time(ends) - (metadata.get("deletionGracePeriodSeconds") or 0)
