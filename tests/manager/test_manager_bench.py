@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from bench.causes.__main__ import CAUSES, measure
 from bench.causes.meter import LOOP, SERVER, Meter
 from bench.comparison.runner import generator
