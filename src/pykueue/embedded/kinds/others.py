@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pykueue.api.objects import Object
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.printing import age_cell, selector_cell
-from pykueue.embedded.objects.errors import Cause, forbidden, immutable, invalid
+from pykueue.embedded.objects.errors import Cause, forbidden, immutable_fields, invalid
 
 #: The highest priority a user's PriorityClass may have.
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -48,11 +48,7 @@ class PriorityClass(Kind):
         return []
 
     def validate_update(self, new: Object, old: Object) -> list[Cause]:
-        return [
-            immutable(key, new.get(key))
-            for key in ("value", "preemptionPolicy")
-            if new.get(key) != old.get(key)
-        ]
+        return immutable_fields(new, old, ("value", "preemptionPolicy"))
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         return [
@@ -105,9 +101,7 @@ class RuntimeClass(Kind):
     columns = (NAME_COLUMN, Column("Handler"), AGE_COLUMN)
 
     def validate_update(self, new: Object, old: Object) -> list[Cause]:
-        if new.get("handler") != old.get("handler"):
-            return [immutable("handler", new.get("handler"))]
-        return []
+        return immutable_fields(new, old, ("handler",))
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         return [obj["metadata"]["name"], obj.get("handler", ""), age_cell(obj, now)]

@@ -13,7 +13,15 @@ from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column,
 from pykueue.embedded.kinds.podspec import canonical_amounts
 from pykueue.embedded.kinds.podvalidation import validate_label_selector
 from pykueue.embedded.kinds.printing import age_cell
-from pykueue.embedded.objects.errors import Cause, duplicate, immutable, invalid, not_supported, required
+from pykueue.embedded.objects.errors import (
+    Cause,
+    duplicate,
+    immutable,
+    immutable_fields,
+    invalid,
+    not_supported,
+    required,
+)
 from pykueue.embedded.objects.metadata import name_fault
 
 _GROUP = "storage.k8s.io"
@@ -89,11 +97,7 @@ class VolumeAttributesClass(Kind):
         return causes
 
     def validate_update(self, new: Object, old: Object) -> list[Cause]:
-        return [
-            immutable(key, new.get(key))
-            for key in ("driverName", "parameters")
-            if new.get(key) != old.get(key)
-        ]
+        return immutable_fields(new, old, ("driverName", "parameters"))
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         return [obj["metadata"]["name"], obj.get("driverName", ""), age_cell(obj, now)]
@@ -140,12 +144,8 @@ class CSIDriver(Kind):
         return causes
 
     def validate_update(self, new: Object, old: Object) -> list[Cause]:
-        spec, before = _spec(new), _spec(old)
-        return [
-            immutable(f"spec.{key}", spec.get(key))
-            for key in ("attachRequired", "volumeLifecycleModes")
-            if spec.get(key) != before.get(key)
-        ]
+        keys = ("attachRequired", "volumeLifecycleModes")
+        return immutable_fields(_spec(new), _spec(old), keys, "spec.")
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         spec = _spec(obj)
@@ -299,11 +299,7 @@ class CSIStorageCapacity(Kind):
         return causes
 
     def validate_update(self, new: Object, old: Object) -> list[Cause]:
-        return [
-            immutable(key, new.get(key))
-            for key in ("nodeTopology", "storageClassName")
-            if new.get(key) != old.get(key)
-        ]
+        return immutable_fields(new, old, ("nodeTopology", "storageClassName"))
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         return [obj["metadata"]["name"], obj["metadata"].get("creationTimestamp")]

@@ -6,7 +6,7 @@ docs/reference/kubernetes-api-machinery.md, section 19.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -114,6 +114,13 @@ def forbidden(field: str, detail: str) -> Cause:
 def immutable(field: str, value: Any) -> Cause:
     """The field may not change once set."""
     return invalid(field, value, "field is immutable")
+
+
+def immutable_fields(
+    new: Mapping[str, Any], old: Mapping[str, Any], keys: Iterable[str], path: str = ""
+) -> list[Cause]:
+    """Those of the fields below `path` (such as `spec.`) that differ, none of which may change once set."""
+    return [immutable(path + key, new.get(key)) for key in keys if new.get(key) != old.get(key)]
 
 
 def duplicate(field: str, value: Any) -> Cause:

@@ -3,7 +3,7 @@
 
 The simulation gets the arrivals as the engine saw them, and from the recording what decisions do not tell:
 how long jobs ran, how long it took until an admission was seen and quota was released, and when scheduling
-cycles began. It decides for itself whom it admits and preempts.
+cycles began. Which workloads are admitted and preempted is decided again.
 """
 
 from __future__ import annotations
@@ -222,11 +222,11 @@ def _equal(recorded: Sequence[Event], simulated: Sequence[Event]) -> set[Admissi
 
 def _trees(history: History, state: State) -> dict[str, str]:
     """The tree of cohorts of each job, by key; empty for jobs whose queue there was not."""
-    changed = (event for _, event in history.changes)
-    roots = roots_of([*state.objects, *changed])
+    events = [*state.objects, *(event for _, event in history.changes)]
+    roots = roots_of(events)
     queues = {
         event.obj.metadata.key: event.obj.spec.cluster_queue
-        for event in (*state.objects, *(event for _, event in history.changes))
+        for event in events
         if isinstance(event, Upsert) and isinstance(event.obj, kueue.LocalQueue)
     }
     jobs = (*(each.job for each in history.present), *history.jobs)

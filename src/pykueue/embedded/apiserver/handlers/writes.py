@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any
 
-from pykueue.api.json_bytes import encode_kept
+import orjson
+
 from pykueue.api.json_equality import same
 from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.apiserver.apply.server_side import apply_in_steps, track_create, track_update
@@ -70,7 +71,7 @@ def _check_size(call: Call, new: Object, current: Record | None) -> None:
     before = len(current.data) if current is not None and call.body_size else 0
     if not call.body_size or call.body_size + before < _SURELY_SMALL:
         return
-    size = len(encode_kept(new))
+    size = len(orjson.dumps(new))
     if size > MAX_OBJECT:
         message = (
             f"etcdserver: request is too large: the object would have {size} bytes; at most {MAX_OBJECT}"
