@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
 from manager_stack import job
 from multikueue_world import NAMESPACE, Clusters, dispatched, kubeconfig, secret
 
-from pykueue.api.resources import JOBS, SECRETS, WORKLOADS
+from pykueue.api.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    JOBS,
+    MULTIKUEUE_CLUSTERS,
+    SECRETS,
+    WORKLOADS,
+)
 from pykueue.manager.multikueue.remote import PATIENCE
 
 
@@ -52,6 +60,47 @@ def test_rotated_secret_is_used_and_running_jobs_stay() -> None:
         await c.workers["w1"].finish_job("a")
         await c.wait()
         assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
+
+    dispatched(test, "w1")
+
+
+def test_restart_and_rotation_leave_conditions_as_they_are_until_the_outcome_is_known() -> None:
+    """Otherwise each restart would make the check, and with it the ClusterQueue, inactive for a moment."""
+
+    async def test(c: Clusters) -> None:
+        seen: list[str] = []
+
+        def stored(new: Any, old: Any) -> None:
+            seen.extend(one["status"] for one in new.object["status"]["conditions"])
+
+        c.lines["w1"].latency = 0.5
+        for resource in (MULTIKUEUE_CLUSTERS, ADMISSION_CHECKS, CLUSTER_QUEUES):
+            c.manager.server.core.on_stored(f"{resource.group}/{resource.plural}", stored)
+        await c.manager.stop_manager()
+        await c.manager.start_manager()
+        await c.wait(20)
+        rotated = secret("w1", kubeconfig("w1", user={"token": "other"}))
+        await c.manager.client.patch(SECRETS, "w1-kubeconfig", NAMESPACE, {"data": rotated["data"]})
+        await c.wait(20)
+        assert "False" not in seen
+        c.lines["w1"].cut()
+        await c.manager.stop_manager()
+        await c.manager.start_manager()
+        await c.wait(20)
+        assert (await c.active("w1"))[:2] == ("False", "ClientConnectionFailed")
+        assert (await c.check_active())[:2] == ("False", "NoUsableClusters")
+
+    dispatched(test, "w1")
+
+
+def test_check_is_inactive_once_the_only_kubeconfig_cannot_be_used() -> None:
+    async def test(c: Clusters) -> None:
+        await c.manager.client.delete(SECRETS, "w1-kubeconfig", NAMESPACE)
+        await c.manager.stop_manager()
+        await c.manager.start_manager()
+        await c.wait(20)
+        assert (await c.active("w1"))[0] == "False"
+        assert (await c.check_active())[:2] == ("False", "NoUsableClusters")
 
     dispatched(test, "w1")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, get, key_of, spec_differs
+from pykueue.api.objects import Key, Object, condition_of, get, key_of, spec_differs
 from pykueue.api.queue_specs import is_check_of, parameters_name
 from pykueue.api.resources import (
     CRDS,
@@ -36,11 +36,13 @@ from .dispatch import dispatcher
 from .kubeconfig import BAD, KubeConfigError
 from .quota import QuotaAutomation
 from .remote import Connect, Hooks, RemoteCluster, dispatched_kinds
-from .sources import Sources
+from .sources import SourceNotReadError, Sources
 from .workloads import WorkloadDispatcher
 
 #: Seconds between reads of a kubeconfig file, which may have changed.
 FILE_POLL = 10.0
+#: Seconds after which a MultiKueueCluster is inactive because what it names could not be read.
+SOURCE_WAIT = 10.0
 #: Workers of the incremental dispatcher's rounds where the configuration says nothing.
 STEP = 3
 
@@ -157,7 +159,10 @@ class MultiKueue:
         self._cluster_controller.queue.add(name)
         if self._quota is not None:
             self._quota.add_all()
-        for config in self._configs.by_index("cluster", name):
+        self._add_checks_of(name)
+
+    def _add_checks_of(self, worker: str) -> None:
+        for config in self._configs.by_index("cluster", worker):
             self._add_checks(config["metadata"]["name"])
 
     def _copy_changed(self, key: Key) -> None:
@@ -222,7 +227,13 @@ class MultiKueue:
         try:
             remote.use(self._sources.target(obj))
         except KubeConfigError as error:
-            remote.refuse((error.reason, str(error)))
+            if isinstance(error, SourceNotReadError) and remote.lost_for() < SOURCE_WAIT:
+                await self._write_cluster_activity(name, remote)
+                return SOURCE_WAIT
+            before, problem = remote.problem, (error.reason, str(error))
+            remote.refuse(problem)
+            if problem != before:
+                self._add_checks_of(name)
         await self._write_cluster_activity(name, remote)
         by_path = get(obj, "spec", "clusterSource", "kubeConfig", "locationType") == "Path"
         return FILE_POLL if by_path else None
@@ -253,9 +264,13 @@ class MultiKueue:
         if remote.session is not None:
             without = f", without {', '.join(remote.denied)}: no right to read" if remote.denied else ""
             activity = Activity(True, "Active", f"Connected{without}")
-        else:
+        elif remote.problem is not None:
             reason, message = remote.problem
             activity = Activity(False, reason, cut(message))
+        elif condition_of(get(self._clusters.get("", name) or {}, "status"), "Active") is None:
+            activity = Activity(False, "ClientConnectionFailed", "connecting")
+        else:
+            return  # the condition from before, such as before a restart, holds until the attempt has ended
         await self._write_activity(self._clusters, name, activity)
 
     async def _write_activity(self, informer: Informer, name: str, activity: Activity) -> None:
@@ -273,10 +288,13 @@ class MultiKueue:
     async def _reconcile_check(self, name: str) -> float | None:
         check = self._cluster.checks.get("", name)
         if check is not None and _is_ours(check):
-            await self._write_activity(self._cluster.checks, name, self._check_activity(check))
+            activity = self._check_activity(check)
+            if activity is not None:
+                await self._write_activity(self._cluster.checks, name, activity)
         return None
 
-    def _check_activity(self, check: Mapping[str, Any]) -> Activity:
+    def _check_activity(self, check: Mapping[str, Any]) -> Activity | None:
+        """None where the present condition holds until a first attempt to connect has ended."""
         reference = get(check, "spec", "parameters") or {}
         named = (reference.get("apiGroup"), reference.get("kind"))
         if named != (KUEUE_GROUP, MULTIKUEUE_CONFIGS.kind):
@@ -286,7 +304,7 @@ class MultiKueue:
         if config is None:
             text = f"{MULTIKUEUE_CONFIGS.kind} {reference.get('name')} is not found"
             return Activity(False, "BadConfig", text)
-        missing, inactive = [], []
+        missing, inactive, connecting = [], [], False
         clusters = list(get(config, "spec", "clusters") or ())
         for name in clusters:
             remote = self._remotes.get(name)
@@ -294,6 +312,9 @@ class MultiKueue:
                 missing.append(name)
             elif remote is None or remote.session is None:
                 inactive.append(name)
+                connecting = connecting or remote is None or remote.problem is None
+        if connecting and condition_of(check.get("status"), "Active") is not None:
+            return None
         parts = []
         if missing:
             parts.append(f"Missing clusters: {', '.join(missing)}")

@@ -296,8 +296,9 @@ class RemoteCluster:
         self.denied: list[str] = []
         #: Since when it has not been connected, on the monotonic clock; None while it is.
         self.lost_since: float | None = clock.monotonic()
-        #: Why it is not connected: reason and message of the condition Active.
-        self.problem: tuple[str, str] = ("ClientConnectionFailed", "connecting")
+        #: Why it is not connected: reason and message of the condition Active; None while the first attempt
+        #: to connect with this kubeconfig lasts, and while it is connected.
+        self.problem: tuple[str, str] | None = None
 
     def use(self, target: Target) -> None:
         """Connect with this kubeconfig; nothing happens where it is the one in use."""
@@ -305,7 +306,7 @@ class RemoteCluster:
             return
         self.close()
         self.target = target
-        self.problem = ("ClientConnectionFailed", "connecting")
+        self.problem = None
         self._task = asyncio.get_running_loop().create_task(self._run(target))
 
     def refuse(self, problem: tuple[str, str]) -> None:
@@ -322,6 +323,10 @@ class RemoteCluster:
         if {*session.jobs, *self.denied} != {kind.framework for kind in self._kinds()}:
             self.close()
             self.use(target)
+
+    def lost_for(self) -> float:
+        """Seconds for which it has not been connected, 0 while it is."""
+        return 0.0 if self.lost_since is None else self._clock.monotonic() - self.lost_since
 
     def close(self) -> None:
         """End the connection."""
@@ -402,7 +407,7 @@ class RemoteCluster:
             session.workloads.on_event(self._workload_event)
             for jobs in session.jobs.values():
                 jobs.on_event(partial(self._job_event, session))
-            self.session, self.lost_since = session, None
+            self.session, self.lost_since, self.problem = session, None, None
             self._hooks.changed(self.name)
             yield
             while not broken.done():

@@ -30,6 +30,10 @@ BAD_PROFILE = "BadClusterProfile"
 PROFILES_OFF = "MultiKueueClusterProfileFeatureDisabled"
 
 
+class SourceNotReadError(KubeConfigError):
+    """The cache of what is named is not filled yet, as right after the start."""
+
+
 class Sources:
     """The sources of MultiKueueClusters; `changed` is called with the name of one whose source changes."""
 
@@ -88,9 +92,8 @@ class Sources:
         found: Object | None = informer.get(self._namespace, name)
         kind = informer.resource.kind
         if found is None and not informer.has_synced:
-            raise KubeConfigError(
-                reason, f"{kind}s of the namespace {self._namespace} have not been read yet"
-            )
+            text = f"{kind}s of the namespace {self._namespace} have not been read yet"
+            raise SourceNotReadError(reason, text)
         if found is None:
             raise KubeConfigError(reason, f"{kind} {name} is not found in the namespace {self._namespace}")
         return found
