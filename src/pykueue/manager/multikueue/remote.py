@@ -185,11 +185,13 @@ class Session:
 
     def _answered(self, key: Key) -> None:
         task, _ = self._under_way.pop(key)
+        # Asked for in any case: the reconciliation that waited for it may have been cancelled.
+        failure = None if task.cancelled() else task.exception()
         if key not in self._late:
             return
         self._late.discard(key)
         if not task.cancelled():
-            if (failure := task.exception()) is not None:
+            if failure is not None:
                 self._failures[key] = failure
             self._touched(key)
 
