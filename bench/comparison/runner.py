@@ -32,12 +32,14 @@ def runner_load(kubeconfig: Path, folder: Path, shape: str, scale: float, progra
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
-            # What follows the summary is the removal of all objects.
-            while not states.exists() or not states.stat().st_size:
+            # What follows the summary is the removal of all objects. The last file is complete when it grows no more.
+            size = 0
+            while not size or states.stat().st_size != size:
+                size = states.stat().st_size if states.exists() else 0
                 if process.poll() is not None:
                     tail = (folder / "runner.log").read_text(errors="replace")[-2000:]
                     raise RuntimeError(f"the runner ended with {process.returncode}: {tail}")
-                time.sleep(0.2)
+                time.sleep(0.5)
         finally:
             process.kill()
             process.wait()
