@@ -9,6 +9,9 @@ from typing import Any
 from manager_stack import job
 from multikueue_world import NAMESPACE, Clusters, dispatched, kubeconfig, secret
 
+from pykueue.api import conditions
+from pykueue.api.kueue import names
+from pykueue.api.objects import condition_of, key_of
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -17,6 +20,7 @@ from pykueue.api.resources import (
     SECRETS,
     WORKLOADS,
 )
+from pykueue.jobs.slices import replaced_key
 from pykueue.manager.multikueue.remote import PATIENCE
 
 
@@ -202,3 +206,77 @@ def test_job_that_a_worker_got_before_its_connection_broke_is_given_to_no_other(
         assert await c.workers_of("a") == ["w2"]
 
     dispatched(test, "w1", "w2")
+
+
+def test_job_that_was_edited_is_not_given_to_another_worker_while_its_own_cannot_be_reached() -> None:
+    async def test(c: Clusters) -> None:
+        await c.make_busy("w2")
+        await c.manager.apply(job("a", completions=4))
+        await c.wait()
+        await c.workers["w1"].run_job("a")
+        await c.workers["w2"].finish_job("busy")
+        await c.wait()
+        c.lines["w1"].cut()
+        await c.manager.stop_manager()
+        await c.manager.patch(JOBS, "a", {"spec": {"parallelism": 2}})
+        await c.manager.job_status("a", active=0, ready=0)
+        await c.manager.start_manager()
+        await c.wait(600)
+        assert await c.workers_of("a") == ["w1"]
+        assert await c.manager.suspended("a")
+        c.lines["w1"].restore()
+        await c.wait(400)
+        assert (await c.copy("w1"))["spec"]["active"] is False
+        await c.workers["w1"].stop_pods("a")
+        await c.wait(60)
+        workload = await c.manager.workload("a")
+        assert [pods["count"] for pods in workload["spec"]["podSets"]] == [2]
+        assert await c.workers_of("a") == [workload["status"]["clusterName"]]
+
+    dispatched(test, "w1", "w2")
+
+
+def test_deleted_workload_stays_until_its_worker_has_stopped_the_job() -> None:
+    async def test(c: Clusters) -> None:
+        await c.manager.apply(job("a"))
+        await c.wait()
+        worker = c.workers["w1"]
+        await worker.run_job("a")
+        await c.wait()
+        before = await c.manager.workload("a")
+        await c.manager.delete(WORKLOADS, before["metadata"]["name"])
+        await c.wait(60)
+        assert (await c.manager.workload("a"))["metadata"]["uid"] == before["metadata"]["uid"]
+        assert (await worker.job("a"))["spec"]["suspend"] is True
+        await worker.stop_pods("a")
+        await c.wait(60)
+        after = await c.manager.workload("a")
+        assert after["metadata"]["uid"] != before["metadata"]["uid"]
+        assert after["status"]["clusterName"] == "w1"
+
+    dispatched(test, "w1")
+
+
+def test_end_of_an_elastic_job_counts_for_a_slice_that_was_stopped_before_it_got_to_the_worker() -> (
+    None
+):
+    async def test(c: Clusters) -> None:
+        await c.manager.apply(job("a", annotations={names.ELASTIC_JOB_ANNOTATION: "true"}, completions=4))
+        await c.wait()
+        worker = c.workers["w1"]
+        await worker.run_job("a")
+        await c.wait()
+        c.lines["w1"].cut()
+        await worker.finish_job("a")
+        await c.manager.patch(JOBS, "a", {"spec": {"parallelism": 2}})
+        await c.wait()
+        (name,) = [key_of(one)[1] for one in await c.manager.workloads() if replaced_key(one) is not None]
+        await c.manager.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await c.wait()
+        c.lines["w1"].restore()
+        await c.wait(60)
+        assert conditions.is_finished(await c.manager.get(WORKLOADS, name))
+        assert condition_of((await c.manager.job("a"))["status"], "Complete")
+
+    gates = "featureGates: {ElasticJobsViaWorkloadSlices: true}\n"
+    dispatched(test, "w1", configuration=gates)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pykueue.api import conditions
 from pykueue.api.jobkinds import pod_set_slots, value_at, with_value
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced, true_condition
@@ -15,7 +16,7 @@ from .base import JobIntegration
 from .identifiers import Identifiers
 from .job import JOB, parallelism, sized
 from .pod import gated
-from .slices import counts_of
+from .slices import counts_of, is_elastic
 
 #: Metadata that belongs to the object in its own cluster.
 _COPIED_METADATA = ("name", "namespace")
@@ -199,3 +200,12 @@ def without_remote_pod_status(pod: Mapping[str, Any]) -> Object:
 def _condition(pod: Mapping[str, Any], kind: str) -> Object | None:
     found = get(pod, "status", "conditions") or ()
     return next((dict(one) for one in found if one.get("type") == kind), None)
+
+
+def may_run_remotely(workload: Mapping[str, Any]) -> bool:
+    """Whether a worker cluster may run the job of a Workload, as long as its status names that.
+
+    Not of an elastic job: what a worker runs may belong to other slices, which name it too.
+    """
+    recorded = get(workload, "status", "clusterName")
+    return bool(recorded) and not (conditions.is_finished(workload) or is_elastic(workload))

@@ -33,6 +33,7 @@ from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION, MIN_ADMIT_DUR
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import MissingReferenceError, Outcome, UnreadableJobError
 from pykueue.jobs.podsets import PodSetConflictError
+from pykueue.jobs.remote import may_run_remotely
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING
@@ -405,8 +406,16 @@ class JobController:
         if workload is not None and controller_of(workload) is None and self._cluster.workloads_of(job):
             await self._adopt_prebuilt(job)
 
+    def _is_dispatched(self, workload: Object) -> bool:
+        """Whether a worker cluster may run the job; MultiKueue clears the name of one that no longer does."""
+        runs = may_run_remotely(workload) and self._cluster.multikueue_state(workload) is not None
+        return runs and self._gates["MultiKueue"]
+
     async def _delete_workload(self, job: Object, workload: Object) -> None:
-        await self._drop_finalizer(workload)
+        if not self._is_dispatched(workload):
+            await self._drop_finalizer(workload)
+        if is_deleting(workload):
+            return  # it goes with its finalizer
         await self._writer.delete(self._cluster.workloads, workload)
         namespace, name = key_of(workload)
         text = f"Deleted not matching Workload: {namespace}/{name}"
@@ -428,7 +437,7 @@ class JobController:
         """The Workload of a job is being deleted: the job stops first, and is queued again if it exists."""
         if self.integration.outcome(job) is None and not is_deleting(job):
             stopped = await self._lifecycle.stop(job, get(workload, "spec", "podSets"), "Workload is deleted")
-            if not stopped:
+            if not stopped or self._is_dispatched(workload):
                 return
         await self._drop_finalizer(workload)
 

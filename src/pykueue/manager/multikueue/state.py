@@ -7,6 +7,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
+from pykueue.jobs.remote import may_run_remotely
 from pykueue.manager.checks.answers import READY
 
 from .remote import Session
@@ -40,6 +41,11 @@ class Dispatch:
         return str(get(self.workload, "status", "clusterName") or "")
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether the job has to stop on its worker: the Workload is evicted or being deleted."""
+        return conditions.is_evicted(self.workload) or is_deleting(self.workload)
+
+    @property
     def is_ready(self) -> bool:
         return self.check.get("state") == READY
 
@@ -67,6 +73,11 @@ def is_last(workload: Mapping[str, Any], check: Mapping[str, Any]) -> bool:
     """Whether all other checks are Ready."""
     checks = get(workload, "status", "admissionChecks") or ()
     return all(one.get("state") == READY for one in checks if one.get("name") != check.get("name"))
+
+
+def is_draining(workload: Mapping[str, Any]) -> bool:
+    """Whether a Workload is being deleted of which a worker may run the job."""
+    return is_deleting(workload) and may_run_remotely(workload)
 
 
 def is_deactivated(copy: Mapping[str, Any]) -> bool:

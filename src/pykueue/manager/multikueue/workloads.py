@@ -29,7 +29,7 @@ from .dispatch import Dispatcher, Nomination, Workers
 from .jobs import DEFERRED, RemoteJobs, runs_remotely
 from .preemption import GATE, Opening, gated, next_opening
 from .remote import BusyError, RemoteCluster, Session
-from .state import PUSHED, Dispatch, compared, is_deactivated, is_last, with_nodes_chosen
+from .state import PUSHED, Dispatch, compared, is_deactivated, is_draining, is_last, with_nodes_chosen
 
 EVICTED_HERE = "EvictedOnManagerCluster"
 OUT_OF_SYNC = "OutOfSync"
@@ -137,7 +137,7 @@ class WorkloadDispatcher:
         for name, session in self.sessions().items():
             for key in sorted(session.workload_keys()):
                 workload = self._cluster.workload(key)
-                if workload is None or is_deleting(workload):
+                if workload is None or (is_deleting(workload) and not is_draining(workload)):
                     for _, error in await self._on_each([session], key, self._jobs.remove):
                         log.info("garbage collection on worker %s: %s; trying again", name, error)
 
@@ -157,7 +157,7 @@ class WorkloadDispatcher:
             return None
         check = self._cluster.multikueue_state(workload)
         uid = str(workload["metadata"].get("uid"))
-        over = conditions.is_finished(workload) or is_deleting(workload)
+        over = conditions.is_finished(workload) or (is_deleting(workload) and not is_draining(workload))
         if over or not conditions.has_quota(workload):
             self._dispatcher.forget(uid)
             if conditions.reason(workload, conditions.FINISHED) == REPLACED and not is_deleting(workload):
@@ -167,7 +167,7 @@ class WorkloadDispatcher:
             await self.remove_everywhere(key)
             clusters = () if check is None else self._clusters_of(str(check["name"]))
             return None if over else await self._clear_status(workload, clusters)
-        evicted = conditions.is_evicted(workload)
+        evicted = conditions.is_evicted(workload) or is_draining(workload)
         if not evicted and (check is None or check.get("state") == REJECTED):
             return None
         if not evicted and check is not None and names.MULTIKUEUE_ORIGIN_LABEL in labels_of(workload):
@@ -216,8 +216,10 @@ class WorkloadDispatcher:
             if done:
                 return again
         evicted = [name for name, copy in d.copies.items() if conditions.is_evicted(copy)]
-        if conditions.is_evicted(d.workload):
-            return await self._evicted_here(d, job)
+        if d.is_stopping:
+            if d.recorded in d.sessions and await self._ended_earlier(d, job):
+                return None
+            return await self._stop_here(d, job)
         if not conditions.is_active(d.workload):
             return None  # it is about to be evicted, and until then nothing is offered, changed or removed
         if d.recorded in evicted:
@@ -232,7 +234,7 @@ class WorkloadDispatcher:
         if admitted:
             return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), job)
         if d.recorded in d.sessions and not d.is_ready and replaced_key(d.workload) is not None:
-            if not await self._ended_smaller(d, job):
+            if not await self._ended_earlier(d, job):
                 await self._offer_growth(d)
             return None
         if d.is_ready or d.recorded:
@@ -266,31 +268,31 @@ class WorkloadDispatcher:
         # Without its job, the copy is left of an earlier dispatch whose job was removed already.
         is_left = name != d.recorded and not job.copies(session) and reason != NEVER_STARTED
         # A group of pods that ended without pods still to be created, or with those of an earlier dispatch.
-        is_partial = reason == FAILED and not conditions.is_evicted(d.workload) and job.lacks_parts(session)
+        is_partial = reason == FAILED and not d.is_stopping and job.lacks_parts(session)
         if is_partial:
             await job.synchronise(session)
         if reason == OUT_OF_SYNC or is_left or is_partial:
-            if name == d.recorded and not conditions.is_evicted(d.workload):
+            if name == d.recorded and not d.is_stopping:
                 text = f'The job on the worker cluster "{name}" does not match its workload'
                 await self._answer(d.workload, d.check, Answer(RETRY, text))
                 return True, None
             await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))
             d.copies.pop(name)
             return False, None
-        if reason == NEVER_STARTED and not conditions.is_evicted(d.workload):
+        if reason == NEVER_STARTED and not d.is_stopping:
             text = f'The job cannot be started on the worker cluster "{name}": {message}'
             await self._answer(d.workload, d.check, Answer(REJECTED, transitions.cut(text)))
             return True, None
-        if conditions.is_evicted(d.workload) and reason == FAILED and job.was_stopped(session):
-            return True, await self._evicted_here(d, job)
+        if d.is_stopping and reason == FAILED and job.was_stopped(session):
+            return True, await self._stop_here(d, job)
         if not job.shows_end(session):
             return True, DEFERRED
         await job.synchronise(session)
         await self._finish(d.key, end)
         return True, None
 
-    async def _ended_smaller(self, d: Dispatch, job: DispatchedJob) -> bool:
-        """Whether an elastic job has ended on its worker before that admitted its larger slice, which is
+    async def _ended_earlier(self, d: Dispatch, job: DispatchedJob) -> bool:
+        """Whether an elastic job has ended on its worker before that got its present slice, which is
         finished then."""
         session = d.sessions[d.recorded]
         for earlier in job.bound_otherwise(session):
@@ -298,6 +300,8 @@ class WorkloadDispatcher:
             if not conditions.is_finished(copy) or not job.shows_end(session):
                 continue
             end = conditions.condition(copy, conditions.FINISHED) or {}
+            if d.is_stopping and end.get("reason") == FAILED and job.was_stopped(session):
+                continue
             if end.get("reason") not in _NO_ENDS:
                 await job.synchronise(session)
                 await self._finish(d.key, end)
@@ -315,7 +319,7 @@ class WorkloadDispatcher:
 
         await self._writer.update(self._cluster.workloads, key, step)
 
-    async def _evicted_here(self, d: Dispatch, job: DispatchedJob) -> float | None:
+    async def _stop_here(self, d: Dispatch, job: DispatchedJob) -> float | None:
         """Stop the job on its worker; its quota is released once that shows that no pod of it runs.
 
         Source: docs/decisions/0014-evictions-from-workers.md.
@@ -349,10 +353,10 @@ class WorkloadDispatcher:
         return None
 
     async def _clear_cluster(self, workload: Object) -> None:
-        """Note that no worker runs the job of an evicted Workload any more."""
+        """Note that no worker runs the job of a Workload any more that is evicted or being deleted."""
 
         def step(current: Object) -> Object | None:
-            if not conditions.is_evicted(current):
+            if not (conditions.is_evicted(current) or is_deleting(current)):
                 return None
             return replaced(current, ("status", "clusterName"), None)
 
