@@ -32,8 +32,8 @@ def runner_load(kubeconfig: Path, folder: Path, shape: str, scale: float, progra
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
-            # What follows the summary is the removal of all objects. The last file is complete once it stays as
-            # large as it is.
+            # What follows the summary is the removal of all objects. The last file is complete once its size
+            # does not change any more.
             size = 0
             while not size or states.stat().st_size != size:
                 size = states.stat().st_size if states.exists() else 0

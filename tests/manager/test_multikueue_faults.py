@@ -257,9 +257,7 @@ def test_deleted_workload_stays_until_its_worker_has_stopped_the_job() -> None:
     dispatched(test, "w1")
 
 
-def test_end_of_an_elastic_job_counts_for_a_slice_that_was_stopped_before_it_got_to_the_worker() -> (
-    None
-):
+def test_end_of_an_elastic_job_counts_for_a_slice_that_was_stopped_before_it_got_to_the_worker() -> None:
     async def test(c: Clusters) -> None:
         await c.manager.apply(job("a", annotations={names.ELASTIC_JOB_ANNOTATION: "true"}, completions=4))
         await c.wait()
