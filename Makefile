@@ -8,7 +8,10 @@ CLUSTER := $(VENV)/.cluster
 # What the check of words covers.
 VOCABULARY := docs tests bench charts examples src README.md CHANGELOG.md CONTRIBUTING.md
 
-.PHONY: venv demo test bench check docs clean
+# Where the compiled engine is built: the wheel, and the wheel unpacked.
+COMPILED := build/compiled
+
+.PHONY: venv demo test bench check docs wheel-compiled test-compiled clean
 .DEFAULT_GOAL := demo
 
 $(CLUSTER): pyproject.toml
@@ -49,6 +52,20 @@ check: $(READY)
 	@$(BIN)/python tools/rights_table.py --check
 	@$(BIN)/python tools/reference_pages.py --check
 	@$(BIN)/python tools/vocabulary.py $(VOCABULARY)
+
+# The engine as C extensions, for this platform and version of Python (docs/decisions/0022-compiled-engine.md).
+wheel-compiled: $(READY)
+	@rm -rf $(COMPILED)/wheel $(COMPILED)/lib build/lib.*
+	@PYKUEUE_COMPILE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --wheel-dir $(COMPILED)/wheel .
+	@ls $(COMPILED)/wheel/*.whl
+
+# The tests of the engine with it.
+test-compiled: wheel-compiled
+	@$(BIN)/python -m zipfile -e $(COMPILED)/wheel/*.whl $(COMPILED)/lib
+	@PYTHONPATH=$(COMPILED)/lib $(BIN)/python -c \
+	  'from pykueue.extras import engine_is_compiled; assert engine_is_compiled(), "the engine is not compiled"'
+	@PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n auto --dist loadfile tests/engine tests/conformance
 
 docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

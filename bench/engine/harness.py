@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
 from pykueue.api import kueue
 from pykueue.api.core import Node
-from pykueue.engine import Admit, Options, Preempt, Removed, Upsert
+from pykueue.engine import Admit, Decision, Options, Preempt, Removed, Upsert
 from pykueue.engine.driver import Driver
 
 from . import objects
@@ -76,8 +76,8 @@ class Result:
     """CPU seconds of one event of a node, on average; 0 if there was none."""
 
 
-def run(shape: Shape) -> Result:
-    """Runs a shape to its end."""
+def run(shape: Shape, decided: Callable[[float, list[Decision]], None] | None = None) -> Result:
+    """Runs a shape to its end; `decided` gets the decisions of each cycle, with its time."""
     driver = Driver(shape.options, objects.START)
     engine = driver.engine
     result = Result(shape.name)
@@ -127,6 +127,8 @@ def run(shape: Shape) -> Result:
             result.slowest_cycle = max(result.slowest_cycle, time.perf_counter() - before)
             result.cycle_seconds += time.process_time() - before_cpu
             result.decisions += len(decisions)
+            if decided is not None:
+                decided(driver.now, decisions)
             for decision in decisions:
                 if isinstance(decision, Admit):
                     name = decision.key.partition("/")[2]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 #: Extra of the package -> the modules that it installs and that its part cannot do without.
@@ -33,3 +35,9 @@ def how_to_install(extra: str) -> str:
 def cel_missing() -> str:
     """Why no CEL expression can be compiled here; empty where the library for CEL is installed."""
     return "" if installed("cel") else f"the library for CEL is missing; {how_to_install('cel')}"
+
+
+def engine_is_compiled() -> bool:
+    """Whether the decision engine of this installation is compiled (docs/decisions/0022-compiled-engine.md)."""
+    folder = Path(__file__).parent / "engine"
+    return any((folder / f"engine{suffix}").exists() for suffix in EXTENSION_SUFFIXES)

@@ -6,7 +6,7 @@ import pytest
 from engine_world import World
 
 from pykueue.engine import Admit
-from pykueue.engine.engine import EngineError
+from pykueue.engine.errors import EngineError
 
 
 def world() -> World:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from engine_world import START, World
 
 from pykueue.engine import Options, Preempt, Removed
@@ -30,6 +31,7 @@ def test_21_a_shape_that_does_not_fit_is_looked_at_once() -> None:
     assert (view.state, view.bypassed, view.reason) == ("inadmissible", True, "WaitingForQuota")
 
 
+@pytest.mark.interpreted
 def test_equal_workloads_that_were_skipped_report_the_first_ones_amounts_at_one_evaluation_for_all() -> None:
     made = world()
     made.queue("q", {"cpu": "4"})

@@ -300,6 +300,7 @@ def test_engine_loaded_from_a_dump_knows_the_devices_and_decides_the_same() -> N
         made.driver.carry_out()
 
 
+@pytest.mark.interpreted
 def test_only_workloads_are_read_again_whose_devices_a_slice_may_change(monkeypatch: Any) -> None:
     made = world(GPUS, DeviceMapping("example.com/nics", ("nic.example.com",)))
     device_class(made, "gpu.example.com", "device.driver == 'gpu.example.com'")

@@ -51,6 +51,7 @@ def same_again(made: World) -> None:
     both.check()
 
 
+@pytest.mark.interpreted
 @relaxed
 @given(plans(), st.lists(st.tuples(st.sampled_from("cfrdn"), st.integers(0, 9)), max_size=12), st.data())
 def test_engine_loaded_from_a_dump_dumps_and_decides_the_same(
@@ -83,6 +84,7 @@ def step(made: World, plan: Plan, what: str, which: int) -> None:
         made.queue(**{**queue, "strict": not queue["strict"]})
 
 
+@pytest.mark.interpreted
 def test_scan_progress_and_preemptors_in_progress_survive() -> None:
     made = World()
     for flavor in "fgh":
@@ -104,6 +106,7 @@ def test_scan_progress_and_preemptors_in_progress_survive() -> None:
     assert "high" in made.reserved()
 
 
+@pytest.mark.interpreted
 def test_past_usage_survives() -> None:
     sharing = AdmissionFairSharing(
         usage_half_life=3600.0, sampling_interval=60.0, resource_weights={"cpu": 2.0}
@@ -128,6 +131,7 @@ def test_past_usage_survives() -> None:
     same_again(made)
 
 
+@pytest.mark.interpreted
 def test_backoff_survives() -> None:
     made = World()
     made.flavor()
@@ -146,6 +150,7 @@ def test_options_survive() -> None:
     assert load(dump(Engine(options))).options == options
 
 
+@pytest.mark.interpreted
 def test_workload_whose_admission_is_not_written_yet_keeps_its_quota() -> None:
     made = World()
     made.flavor()

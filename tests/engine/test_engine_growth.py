@@ -93,6 +93,7 @@ def random_tree(seed: int, fair_sharing: bool) -> Shape:
     return Shape(f"tree {seed}", setup, arrivals(), options=Options(fair_sharing=fair_sharing), until=5_000)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("fair_sharing", [False, True], ids=["classical", "fair sharing"])
 def test_what_searches_of_a_cycle_share_is_what_one_alone_would_find(
     fair_sharing: bool, monkeypatch: pytest.MonkeyPatch

@@ -54,6 +54,7 @@ def made(seed: int) -> tuple[World, random.Random]:
     return world, rng
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("seed", range(25))
 def test_amounts_changed_in_place_are_those_of_a_rebuilt_tree(
     seed: int, monkeypatch: pytest.MonkeyPatch

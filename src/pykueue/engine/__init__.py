@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pykueue.engine.decision_log import Change, DecisionLog, Entry, Story
 from pykueue.engine.decisions import Admit, Assign, Decision, Delay, Evict, Preempt, Requeue
-from pykueue.engine.engine import Engine, EngineError
+from pykueue.engine.engine import Engine
+from pykueue.engine.errors import EngineError
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.explain.views import Amount, QueueView, WorkloadView
 from pykueue.engine.explanation import Attempt, Explanation, Level, Search, Target

@@ -24,6 +24,7 @@ from pykueue.engine.cycle.second_pass import SecondPass
 from pykueue.engine.cycle.tree_cycle import TreeCycle
 from pykueue.engine.decision_log import DecisionLog, Story
 from pykueue.engine.decisions import Decision, PendingReason, Requeue
+from pykueue.engine.errors import EngineError
 from pykueue.engine.event_handlers import EventHandlers
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.explain.queries import Queries
@@ -40,10 +41,6 @@ from pykueue.engine.state import State
 from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, RESERVED
 
 _PENDING_REASONS: tuple[PendingReason, ...] = get_args(PendingReason)
-
-
-class EngineError(RuntimeError):
-    """The engine was used in a way it cannot serve, or its usage accounting is inconsistent."""
 
 
 class AloneCycle(NamedTuple):
@@ -101,7 +98,7 @@ class Engine(Queries):
         if isinstance(event, Upsert):
             self._handlers.upsert(event.obj)
         elif isinstance(event, Removed):
-            self._handlers.removed(event.kind, event.namespace, event.name)
+            self._handlers.removed(event)
         else:
             raise TypeError(f"event is of type {type(event).__name__}; accepted: Upsert, Removed")
         if self._state.undo_log.on:

@@ -21,6 +21,7 @@ from pykueue.api.model import Model
 from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.api.reservations import Reservation
 from pykueue.engine import workload_events
+from pykueue.engine.events import Removed
 from pykueue.engine.flavors.devices import Dependency
 from pykueue.engine.flavors.requests import Limits
 from pykueue.engine.queues.cluster_queue import ClusterQueue
@@ -101,19 +102,18 @@ class EventHandlers:
                 "pykueue.api.decode makes it of a manifest"
             )
 
-    def removed(self, kind: str, namespace: str, name: str) -> None:
+    def removed(self, event: Removed) -> None:
         """An object is gone; kinds that decide nothing are ignored.
 
         Raises TypeError for anything but text.
         """
-        if isinstance(kind, str) and isinstance(namespace, str) and isinstance(name, str):
-            handler = self._removed.get(kind)
-            if handler is not None:
-                handler(namespace, name)
-            return
-        for field, value in (("kind", kind), ("namespace", namespace), ("name", name)):
+        for field in ("kind", "namespace", "name"):
+            value = getattr(event, field)
             if not isinstance(value, str):
                 raise TypeError(f"Removed.{field} is of type {type(value).__name__}; accepted: str")
+        handler = self._removed.get(event.kind)
+        if handler is not None:
+            handler(event.namespace, event.name)
 
     def place(self, info: WorkloadInfo) -> None:
         """Lets a workload that is in no queue wait, if it may."""

@@ -37,82 +37,64 @@ _NONE: Final[frozenset[int]] = frozenset()
 NO_SCAN: Final[Mapping[tuple[int, str], int]] = {}
 
 
-class End(NamedTuple):
-    """When a workload with reserved quota ends, as far as that is known (backfill)."""
-
-    at: float
-    """In seconds since 1970."""
-    key: str
-    info: WorkloadInfo
-
-
-class Promise(NamedTuple):
-    """The reservations of a pending workload so far; times in seconds since 1970."""
-
-    made: float
-    """When it first had one."""
-    start: float
-    """From when on capacity was reserved then."""
-    certainty: int
-    """Percentage of the ends that it followed from that are kept: 100 if all are declared, 0 if unknown."""
-    found: Any
-    """What it would get, as computed last; after a dump the flavors alone."""
+#: What is known of a workload; apart from its class, which has no `__slots__` where it is compiled.
+_FIELDS: Final = (
+    "admission",
+    "admitted",
+    "assumed",
+    "bucket",
+    "candidate",
+    "created",
+    "end",
+    "entry",
+    "evicted",
+    "eviction_assumed",
+    "fitted",
+    "flavor_resources",
+    "gated",
+    "key",
+    "level_limit",
+    "local",
+    "namespace",
+    "obj",
+    "parent",
+    "place",
+    "preempted_for",
+    "preemption_attempts",
+    "priority",
+    "promise",
+    "queue",
+    "queue_since",
+    "quota",
+    "quota_for",
+    "quota_of",
+    "ready",
+    "reason",
+    "replaces",
+    "requeue_at",
+    "requeue_blocked",
+    "reservable",
+    "reserved_at",
+    "scan",
+    "scan_cycle",
+    "scan_generation",
+    "scanned_at",
+    "scheduling_class",
+    "shared",
+    "shared_requests",
+    "superseded",
+    "timestamp",
+    "tried",
+    "tried_at",
+    "uid",
+    "usage",
+)
 
 
 class WorkloadInfo:
     """One workload."""
 
-    __slots__ = (
-        "admission",
-        "admitted",
-        "assumed",
-        "bucket",
-        "candidate",
-        "created",
-        "end",
-        "entry",
-        "evicted",
-        "eviction_assumed",
-        "fitted",
-        "flavor_resources",
-        "gated",
-        "key",
-        "level_limit",
-        "local",
-        "namespace",
-        "obj",
-        "parent",
-        "place",
-        "preempted_for",
-        "preemption_attempts",
-        "priority",
-        "promise",
-        "queue",
-        "queue_since",
-        "quota",
-        "quota_for",
-        "quota_of",
-        "ready",
-        "reason",
-        "replaces",
-        "requeue_at",
-        "requeue_blocked",
-        "reservable",
-        "reserved_at",
-        "scan",
-        "scan_cycle",
-        "scan_generation",
-        "scanned_at",
-        "scheduling_class",
-        "shared",
-        "shared_requests",
-        "superseded",
-        "timestamp",
-        "tried",
-        "tried_at",
-        "uid",
-        "usage",
-    )
+    __slots__ = _FIELDS
 
     def __init__(self, key: str, namespace: str) -> None:
         self.key = key
@@ -215,6 +197,28 @@ class WorkloadInfo:
         return f"<WorkloadInfo {self.key} {self.place}>"
 
 
+class End(NamedTuple):
+    """When a workload with reserved quota ends, as far as that is known (backfill)."""
+
+    at: float
+    """In seconds since 1970."""
+    key: str
+    info: WorkloadInfo
+
+
+class Promise(NamedTuple):
+    """The reservations of a pending workload so far; times in seconds since 1970."""
+
+    made: float
+    """When it first had one."""
+    start: float
+    """From when on capacity was reserved then."""
+    certainty: int
+    """Percentage of the ends that it followed from that are kept: 100 if all are declared, 0 if unknown."""
+    found: Any
+    """What it would get, as computed last; after a dump the flavors alone."""
+
+
 #: What moves keep, or what is the same at all times.
 _NOT_RESTORED: Final = frozenset(
     (
@@ -230,7 +234,7 @@ _NOT_RESTORED: Final = frozenset(
         "quota_of",
     )
 )
-_MEMENTO: Final = tuple(name for name in WorkloadInfo.__slots__ if name not in _NOT_RESTORED)
+_MEMENTO: Final = tuple(name for name in _FIELDS if name not in _NOT_RESTORED)
 
 
 class Facts:

@@ -7,6 +7,7 @@ import click
 import pykueue
 from pykueue.api.objects import get
 from pykueue.api.resources import DEPLOYMENTS
+from pykueue.extras import engine_is_compiled
 
 from .options import Command
 from .session import Session, run
@@ -20,6 +21,7 @@ NAMESPACE, DEPLOYMENT, CONTAINER = "kueue-system", "kueue-controller-manager", "
 def version(ctx: click.Context, /) -> None:
     """Print the version of the client, and the image of the manager if it is installed."""
     click.echo(f"Client Version: v{pykueue.__version__}")
+    click.echo(f"Decision Engine: {'compiled' if engine_is_compiled() else 'Python'}")
 
     async def work(session: Session) -> str:
         found = await session.client.find(DEPLOYMENTS, DEPLOYMENT, NAMESPACE) or {}

@@ -353,8 +353,7 @@ class TreeCycle:
         """The admitted variant of the same parent whose flavor is less preferred (11.10)."""
         if not entry.info.parent:
             return None
-        found = (other for rank, other in self.state.admitted_variants(entry.info) if rank > 0)
-        return next(found, None)
+        return next((other for rank, other in self.state.admitted_variants(entry.info) if rank > 0), None)
 
     def _migrate(self, entry: Entry, admitted: WorkloadInfo) -> None:
         """Evict the admitted variant for an entry that fits with a more preferred flavor, where it may."""

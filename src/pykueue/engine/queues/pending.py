@@ -112,7 +112,8 @@ class Pending:
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(equivalence_class, local)
-        entry = (info.timestamp, info.uid, info.key, _ticket(), info)
+        # Any: compiled, a variable of a tuple type would be another object each time it is read.
+        entry: Any = (info.timestamp, info.uid, info.key, _ticket(), info)
         info.entry = entry
         info.bucket = bucket
         bucket.size += 1
@@ -157,13 +158,13 @@ class Pending:
         heap = self._heaps.get(bucket.local)
         if heap is None:
             heap = self._heaps[bucket.local] = []
-        entry = (-top.priority, top.timestamp, top.uid, top.key, _ticket(), bucket)
+        entry: Any = (-top.priority, top.timestamp, top.uid, top.key, _ticket(), bucket)
         bucket.listed = entry
         heappush(heap, entry)
 
     def _first(self, heap: list[Any]) -> WorkloadInfo | None:
         while heap:
-            entry = heap[0]
+            entry: Any = heap[0]
             _, timestamp, _, key, _, bucket = entry
             if bucket.listed is not entry:
                 heappop(heap)

@@ -17,7 +17,7 @@ from pykueue.clock import VIRTUAL_EPOCH, Clock, JumpingClock, VirtualLoop
 from pykueue.cluster import webhook_of
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
-from pykueue.engine.engine import EngineError
+from pykueue.engine.errors import EngineError
 from pykueue.kube.client import Client
 from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.manager import Manager
