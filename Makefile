@@ -65,7 +65,8 @@ test-compiled: wheel-compiled
 	@$(BIN)/python -m zipfile -e $(COMPILED)/wheel/*.whl $(COMPILED)/lib
 	@PYTHONPATH=$(COMPILED)/lib $(BIN)/python -c \
 	  'from pykueue.extras import engine_is_compiled; assert engine_is_compiled(), "the engine is not compiled"'
-	@PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n auto --dist loadfile tests/engine tests/conformance
+	@PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n auto --dist loadfile \
+	  tests/engine tests/conformance/test_engine_conformance.py
 
 docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

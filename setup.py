@@ -1,7 +1,7 @@
 """The engine as C extensions, for those who ask for them with `PYKUEUE_COMPILE=1` (`make wheel-compiled`).
 
-Without the variable this adds nothing to pyproject.toml: the same modules are installed as Python, and no compiler is
-needed. See docs/decisions/0022-compiled-engine.md.
+Without the variable this adds nothing to pyproject.toml: the same modules are installed as Python, without a
+compiler. See docs/decisions/0022-compiled-engine.md.
 """
 
 from __future__ import annotations

@@ -38,6 +38,6 @@ def cel_missing() -> str:
 
 
 def engine_is_compiled() -> bool:
-    """Whether the decision engine of this installation is compiled (docs/decisions/0022-compiled-engine.md)."""
+    """Whether the decision engine is compiled here (docs/decisions/0022-compiled-engine.md)."""
     folder = Path(__file__).parent / "engine"
     return any((folder / f"engine{suffix}").exists() for suffix in EXTENSION_SUFFIXES)

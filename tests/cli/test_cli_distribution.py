@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
 
 
 def build(folder: Path, what: str) -> Path:
-    """Build the sdist or the wheel of the project in a folder, without fetching anything."""
+    """Build the sdist or the wheel of the project in a folder, without fetching anything or a compiler."""
     program = f"from setuptools import build_meta\nprint(build_meta.build_{what}('dist'))"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
@@ -25,6 +26,7 @@ def build(folder: Path, what: str) -> Path:
         check=True,
         capture_output=True,
         text=True,
+        env={**{key: value for key, value in os.environ.items() if key != "PYKUEUE_COMPILE"}, "CC": "false"},
     )
     return folder / "dist" / done.stdout.splitlines()[-1]
 

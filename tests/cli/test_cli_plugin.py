@@ -29,6 +29,7 @@ from pykueue.api.resources import (
 )
 from pykueue.cli import questions
 from pykueue.cli.main import main
+from pykueue.extras import engine_is_compiled
 from pykueue.kube.client import Client
 from pykueue.questions import used
 from pykueue.simulate import futures
@@ -281,7 +282,9 @@ def test_errors_are_one_line_and_code_1(team: Team, arguments: list[str], messag
 
 
 def test_version_names_the_image_of_the_manager(team: Team, server: RunningServer, client: Client) -> None:
-    assert team("version").startswith("Client Version: v")
+    text = team("version")
+    assert text.startswith("Client Version: v")
+    assert f"Decision Engine: {'compiled' if engine_is_compiled() else 'Python'}\n" in text
     server.run(
         client.create(
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
