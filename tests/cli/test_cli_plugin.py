@@ -302,7 +302,7 @@ def test_version_names_the_image_of_the_manager(team: Team, server: RunningServe
             DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
         )
     )
-    assert team("version").splitlines()[1] == "Kueue Controller Manager Image: img:1"
+    assert team("version").splitlines()[2] == "Kueue Controller Manager Image: img:1"
 
 
 def test_connection_flags_may_come_before_the_verb(team: Team) -> None:
