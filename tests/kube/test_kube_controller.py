@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from pykueue.clock import Clock, run_virtual
-from pykueue.kube.controller import Controller
+from pykueue.kube.controller import TURN, Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.workqueue import WorkQueue
 
@@ -161,6 +161,30 @@ def test_workers_share_the_keys_and_never_one_key() -> None:
         await clock.sleep(10)
         assert most == 5
         assert finished == [11.0] * 5 + [12.0] * 5 + [13.0] * 5 + [14.0] * 5 + [15.0]
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    run_virtual(main)
+
+
+def test_other_tasks_get_their_turn_among_many_keys_that_wait_for_nothing() -> None:
+    async def main(clock: Clock) -> None:
+        seen: list[int] = []
+
+        async def look(key: int) -> None:
+            seen.append(key)
+
+        controller = Controller("looks", look, clock=clock, workers=2)
+        for key in range(1000):
+            controller.queue.add(key)
+        task = asyncio.create_task(controller.run())
+        longest = before = 0
+        while len(seen) < 1000:
+            await asyncio.sleep(0)
+            longest, before = max(longest, len(seen) - before), len(seen)
+        assert longest <= 2 * TURN
+        assert seen == sorted(seen)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

@@ -135,6 +135,40 @@ def test_relist_after_410_reports_only_what_changed() -> None:
     run_virtual(main)
 
 
+def test_a_first_list_is_taken_page_by_page_and_begun_again_where_it_breaks_off() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        for name in ("a", "b", "c", "d", "e"):
+            api.put(CONFIG_MAPS, name, "a", data={"v": "1"})
+        client = Client(api, clock=clock, page_size=2)
+        informer = Informer(client, CONFIG_MAPS, "a", clock=clock)
+        story: list[tuple[str, str, int]] = []
+
+        def hear(type_: str, old: Any, new: Any) -> None:
+            assert not informer.has_synced
+            story.append((type_, (old if new is None else new)["metadata"]["name"], len(api.requests)))
+            if len(story) == 2:
+                api.remove(CONFIG_MAPS, "a", "a")
+                api.put(CONFIG_MAPS, "b", "a", data={"v": "2"})
+                api.refusals.append(ApiError(410, "Expired", "the continue token is too old"))
+
+        informer.on_event(hear)
+        async with running(informer):
+            await informer.synced()
+            assert story == [
+                ("ADDED", "a", 1),
+                ("ADDED", "b", 1),
+                ("MODIFIED", "b", 3),
+                ("ADDED", "c", 3),
+                ("ADDED", "d", 4),
+                ("ADDED", "e", 4),
+                ("DELETED", "a", 4),
+            ]
+            assert [obj["metadata"]["name"] for obj in informer.list()] == ["b", "c", "d", "e"]
+
+    run_virtual(main)
+
+
 def test_bookmarks_move_the_point_to_resume_from() -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
@@ -430,7 +464,7 @@ def test_packed_objects_read_as_any_other(packing: Any, recent: int, monkeypatch
     run_virtual(main)
 
 
-def test_objects_are_packed_when_others_were_used_since(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_are_packed_when_others_were_stored_since(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykueue.kube.informer.RECENT", 2)
 
     async def main(clock: Clock) -> None:
@@ -444,9 +478,9 @@ def test_objects_are_packed_when_others_were_used_since(monkeypatch: pytest.Monk
             # One that is kept as it is, is the same object each time it is read.
             assert informer.get("a", "y") is informer.get("a", "y")
             assert informer.list()[2] is informer.get("a", "z")
-            assert informer.list()[0] is not informer.list()[0]
-            assert informer.get("a", "x") is informer.list()[0]
-            assert informer.list()[1] is not informer.list()[1]
+            assert informer.get("a", "x") == informer.list()[0]
+            assert informer.get("a", "x") is not informer.list()[0]
+            assert informer.get("a", "y") is informer.list()[1]
 
     run_virtual(main)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from manager_stack import Object, Stack, job, story
 
+from pykueue.api import conditions
 from pykueue.api.quantity import parse
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
@@ -19,6 +20,7 @@ from pykueue.api.resources import (
     Resource,
 )
 from pykueue.kube.errors import ApiError
+from queue_manifests import QUEUES
 
 
 def active(obj: Object) -> tuple[str, str]:
@@ -475,6 +477,39 @@ def test_workloads_behind_a_blocked_head_of_a_strict_queue_say_so() -> None:
         await s.settle()
         assert not await s.suspended("blocked")
         assert not await s.suspended("behind")
+
+    story(life)
+
+
+def test_reasons_of_a_long_queue_are_written_slowly_and_do_not_delay_those_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pykueue.manager.scheduler.pending_reasons.BURST", 10)
+
+    async def life(s: Stack) -> None:
+        async def told(prefix: str) -> int:
+            found = [
+                w
+                for w in await s.workloads()
+                if w["metadata"]["ownerReferences"][0]["name"].startswith(prefix)
+            ]
+            return sum(conditions.is_false(w, conditions.QUOTA_RESERVED) for w in found)
+
+        await s.apply(QUEUES.replace("cq", "other").replace("lq", "other").split("---", 1)[1])
+        for queue in ("lq", "other"):
+            await s.apply(job(f"running-{queue}", 10, queue=queue))
+            await s.settle()
+            await s.apply(job(f"first-{queue}", 6, queue=queue))
+        await s.settle(10)
+        await s.apply([job(f"long-{number}", 6) for number in range(200)])
+        await s.apply(job("short-1", 6, queue="other"))
+        await s.settle(8)
+        assert await told("short") == 1
+        assert 20 <= await told("long") <= 50
+        await s.settle(10)
+        assert 100 <= await told("long") <= 150
+        await s.settle(10)
+        assert await told("long") == 200
 
     story(life)
 

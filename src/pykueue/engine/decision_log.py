@@ -10,6 +10,7 @@ in seconds since 1970.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from sys import intern
@@ -113,7 +114,7 @@ class DecisionLog:
         self._entries_max = max(entries_max, FIRST_KEPT + 1)
         self._objects_max = objects_max
         #: By `Kind name`, the object with the newest entry last.
-        self._objects: dict[str, _Object] = {}
+        self._objects: OrderedDict[str, _Object] = OrderedDict()
         self._number = 0
         self._cycle = 0
 
@@ -207,12 +208,13 @@ class DecisionLog:
 
     def _object(self, title: str) -> _Object:
         """The object of that title, from now on the newest."""
-        known = self._objects.pop(title, None)
-        if known is None:
-            known = _Object()
-            if len(self._objects) >= self._objects_max:
-                del self._objects[next(iter(self._objects))]
-        self._objects[title] = known
+        known = self._objects.get(title)
+        if known is not None:
+            self._objects.move_to_end(title)
+            return known
+        if len(self._objects) >= self._objects_max:
+            self._objects.popitem(last=False)
+        known = self._objects[title] = _Object()
         return known
 
     def _add(self, known: _Object, at: float, what: Change | Decision) -> None:

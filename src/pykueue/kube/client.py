@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple
 
 from pykueue.api.objects import Object
@@ -76,18 +76,36 @@ class Client:
         field_selector: str | None = None,
     ) -> ObjectList:
         """All matching objects, read page by page; one namespace, or all of them when none is given."""
+        items: list[Object] = []
+        version = ""
+        async for page in self.pages(
+            resource, namespace, label_selector=label_selector, field_selector=field_selector
+        ):
+            items.extend(page.items)
+            version = page.resource_version
+        return ObjectList(items, version)
+
+    async def pages(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+    ) -> AsyncIterator[ObjectList]:
+        """What `list` returns, page by page: all of them are of one version."""
         query = selectors(label_selector, field_selector)
         if self._page_size:
             query["limit"] = str(self._page_size)
-        items: list[Object] = []
         path = resource.path(namespace)
         while True:
             page = await self._object("GET", path, query)
-            items.extend(_with_kind(item, resource) for item in page.get("items") or ())
             metadata = page.get("metadata") or {}
+            items = [_with_kind(item, resource) for item in page.get("items") or ()]
+            yield ObjectList(items, str(metadata.get("resourceVersion", "")))
             token = metadata.get("continue")
             if not token:
-                return ObjectList(items, str(metadata.get("resourceVersion", "")))
+                return
             query = {**query, "continue": token}
 
     async def create(

@@ -14,6 +14,9 @@ from pykueue.kube.workqueue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 
+#: Keys that a worker takes in a row, should none of them have to wait for anything: other tasks come next.
+TURN = 4
+
 log = logging.getLogger(__name__)
 
 
@@ -54,11 +57,13 @@ class Controller(Generic[K]):
 
     async def _work(self) -> None:
         while True:
-            key = await self.queue.get()
-            try:
-                await self._once(key)
-            finally:
-                self.queue.done(key)
+            for _ in range(TURN):
+                key = await self.queue.get()
+                try:
+                    await self._once(key)
+                finally:
+                    self.queue.done(key)
+            await asyncio.sleep(0)
 
     async def _once(self, key: K) -> None:
         reconciling(self.name, key)

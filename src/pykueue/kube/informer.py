@@ -44,7 +44,7 @@ BACKOFF_CAP = 30.0
 ABSENT_POLL = 5.0
 #: A watch that ends within this many seconds without a single event counts as a failure.
 SHORT_WATCH = 1.0
-#: Objects of one cache, the last stored or read by their keys, that are not packed yet.
+#: Objects of one cache, the last stored, that are not packed yet.
 RECENT = 500
 
 #: Called with the kind of change, the object before (None for ADDED) and after (None for DELETED).
@@ -76,6 +76,15 @@ class _Index(NamedTuple):
     keys: dict[Hashable, dict[Key, None]]
 
 
+class _Listing(NamedTuple):
+    """The part of a list that has come so far."""
+
+    #: The uids of its objects.
+    present: dict[Key, str]
+    #: Those that are not in the cache as they are here.
+    changed: dict[Key, _Entry]
+
+
 class Informer:
     """A cache of one resource, or of the part of it that a namespace and selectors pick out.
 
@@ -86,8 +95,8 @@ class Informer:
     synced with nothing in it, and lists again when the CustomResourceDefinition of the resource appears.
 
     Objects for which `pack` says so are kept as text, a fifth of the memory, and decoded each time they are
-    read (3 us for a Workload); as compressed text, a tenth, those that are rarely read again. The RECENT last
-    stored or read by `get` are not packed: most objects are read, and change, several times shortly after.
+    read (4 us for a Workload); as compressed text, a tenth, those that are rarely read again. The RECENT last
+    stored are not packed: most objects are read, and change, several times shortly after.
     """
 
     def __init__(
@@ -132,14 +141,8 @@ class Informer:
 
     def get(self, namespace: str | None, name: str) -> Any | None:
         """The cached object, or None."""
-        key = (namespace or "", name)
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        if type(entry.kept) is bytes:
-            entry = entry._replace(kept=entry.object)
-            self._keep(key, entry)
-        return entry.kept
+        entry = self._entries.get((namespace or "", name))
+        return None if entry is None else entry.object
 
     def keys(self) -> tuple[Key, ...]:
         """The keys of all cached objects."""
@@ -297,19 +300,20 @@ class Informer:
                 # fails, the plain list fails too.
                 log.info("%s: the server cannot stream lists (%s)", self, error)
                 self._stream = False
-        found = await self._client.list(
+        listing = _Listing({}, {})
+        async for page in self._client.pages(
             self.resource,
             self._namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
-        )
-        self._replace(self._entries_of(found.items), found.resource_version)
-        self._version = found.resource_version
-        self._synced.set()
+        ):
+            self._listed(listing, page.items)
+            version = page.resource_version
+        self._complete(listing, version)
 
     async def _list_streamed(self) -> None:
         """Take the first list from a watch, and go on with the same watch."""
-        entries: dict[Key, _Entry] = {}
+        listing = _Listing({}, {})
         watch = self._client.watch(
             self.resource,
             self._namespace,
@@ -325,16 +329,39 @@ class Informer:
                 elif type_ == BOOKMARK:
                     if INITIAL_EVENTS_END in (obj["metadata"].get("annotations") or {}):
                         complete = True
-                        self._version = obj["metadata"]["resourceVersion"]
-                        self._replace(entries, self._version)
-                        entries = {}
-                        self._synced.set()
+                        self._complete(listing, obj["metadata"]["resourceVersion"])
                 elif type_ == DELETED:
-                    entries.pop(key_of(obj), None)
+                    listing.present.pop(key_of(obj), None)
+                    listing.changed.pop(key_of(obj), None)
                 else:
-                    entries.update(self._entries_of([obj]))
+                    self._listed(listing, [obj])
             if not complete:
                 raise ConnectionError("the watch ended before the list was complete")
+
+    def _listed(self, listing: _Listing, objects: Iterable[Object]) -> None:
+        """Take in a part of a list.
+
+        At once where it is the first list, so that it is never in memory as a whole. Later lists are for those
+        who saw the objects before: what is gone comes first.
+        """
+        for obj in objects:
+            key, entry = key_of(obj), self._entry(obj)
+            if entry is None:
+                continue
+            known = self._entries.get(key)
+            listing.present[key] = entry.uid
+            if known is not None and known.uid == entry.uid and not _older(known.version, entry.version):
+                continue
+            if self.has_synced:
+                listing.changed[key] = entry
+            else:
+                self._store(key, entry)
+
+    def _complete(self, listing: _Listing, version: str) -> None:
+        """All of a list was taken in; it shows the objects as they were at `version`."""
+        self._replace(listing, version)
+        self._version = version
+        self._synced.set()
 
     async def _watch(self) -> None:
         watch = self._client.watch(
@@ -364,17 +391,16 @@ class Informer:
                 self._store(key, entry)
         self._version = obj["metadata"]["resourceVersion"]
 
-    def _replace(self, listed: dict[Key, _Entry], version: str) -> None:
+    def _replace(self, listing: _Listing, version: str) -> None:
         gone = [
             key
             for key, entry in self._entries.items()
-            if key not in listed and not _older(version, entry.version, unknown=False)
+            if key not in listing.present and not _older(version, entry.version, unknown=False)
         ]
         for key in gone:
             self._delete(key, self._entries[key])
-        present = {entry.uid for entry in listed.values()}
-        self._gone &= present
-        for key, entry in listed.items():
+        self._gone.intersection_update(listing.present.values())
+        for key, entry in listing.changed.items():
             if entry.uid in self._gone:
                 continue
             known = self._entries.get(key)
@@ -416,7 +442,7 @@ class Informer:
                 log.exception("an event handler failed on %s", type_)
 
     def _keep(self, key: Key, entry: _Entry) -> None:
-        """Keep the entry as it is for the present, and pack the one that was used longest ago."""
+        """Keep the entry as it is for the present, and pack the one that was stored longest ago."""
         self._entries[key] = entry
         if self._pack is None:
             return
@@ -435,10 +461,6 @@ class Informer:
         if packing == "text":
             return entry._replace(kept=encode_kept(entry.kept))
         return entry._replace(kept=zlib.compress(orjson.dumps(entry.kept), 1))
-
-    def _entries_of(self, objects: Iterable[Object]) -> dict[Key, _Entry]:
-        entries = ((key_of(obj), self._entry(obj)) for obj in objects)
-        return {key: entry for key, entry in entries if entry is not None}
 
     def _entry(self, obj: Object) -> _Entry | None:
         """What is kept of an object; None when it cannot be read, and is then as good as absent."""

@@ -33,6 +33,8 @@ AllowedFlavors = tuple[str, ...] | None
 
 #: Pod sets that are known by their identity.
 SEEN_MAX: Final = 256
+#: Scheduling classes with whose pod sets those of a workload are compared first.
+LAST_MAX: Final = 4
 
 
 class Environment(NamedTuple):
@@ -304,6 +306,8 @@ class SchedulingClasses:
         #: The classes of the pod sets that came last, by the id of the first one: clients that make many
         #: workloads from the same template objects do not have it read again.
         self._seen: dict[int, tuple[list[PodSet], SchedulingClass]] = {}
+        #: The classes that were asked for last, of pod sets that are equal to their sources, the newest first.
+        self._last: list[SchedulingClass] = []
         self._by_text: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
         self._by_content: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
 
@@ -327,6 +331,12 @@ class SchedulingClasses:
         if before is not None and len(before[0]) == len(pod_sets) and all(map(is_, before[0], pod_sets)):
             known = before[1]
             if self.is_current(known, counts, limits, namespace, allowed):
+                return known
+        last = self._last
+        for at, known in enumerate(last):
+            if known.source == pod_sets and self.is_current(known, counts, limits, namespace, allowed):
+                if at:
+                    last.insert(0, last.pop(at))
                 return known
         # What the templates say about requests and nodes, as text: cheap, and equal text, equal class.
         templates = {name for pods in pod_sets for name in _claim_templates(pods.template)}
@@ -359,6 +369,9 @@ class SchedulingClasses:
             if len(seen) >= SEEN_MAX:
                 del seen[next(iter(seen))]
             seen[id(pod_sets[0])] = list(pod_sets), scheduling_class
+        if scheduling_class not in last:
+            last.insert(0, scheduling_class)
+            del last[LAST_MAX:]
         return scheduling_class
 
     def is_current(

@@ -3,24 +3,27 @@
 A queue decides about its first Workload and parks those like it without a look; a Workload behind others is
 not looked at either, be it new or back in its queue. Both get their reason once they have waited for a while,
 the former with the amounts and limits of an evaluation of their own and an event. One write follows the
-other, slowly, so that a long queue costs nothing that a busy manager would miss. What has a reason is left
-alone.
+other, some hundreds and then slowly, one of each LocalQueue in turn, so that a long queue costs nothing that
+a busy manager or another queue would miss. What has a reason is left alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict, deque
 from collections.abc import Mapping
-from typing import Any
+from sys import intern
+from typing import Any, NamedTuple
 
 from pykueue.api import conditions
-from pykueue.api.objects import Key, Object, is_deleting, key_of
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of
 from pykueue.api.pending_reasons import NOT_EVALUATED, PENDING_EVALUATION, PendingReason, behind_others
 from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import WARNING, EventRecorder
+from pykueue.kube.limiter import TokenBucket
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads import transitions
 from pykueue.manager.writes import Writer
@@ -29,8 +32,20 @@ from pykueue.manager.writes import Writer
 PATIENCE = 5.0
 #: Seconds between two such writes.
 PACE = 0.02
+#: Such writes per second in the long run, and those beyond it after a while without any.
+RATE = 10.0
+BURST = 500
 
 log = logging.getLogger(__name__)
+
+
+class _Silence(NamedTuple):
+    """A Workload waits without a reason."""
+
+    #: Since when, in seconds of the loop.
+    since: float
+    #: The name of its LocalQueue.
+    queue: str
 
 
 class Explainer:
@@ -44,33 +59,66 @@ class Explainer:
         self._writer = writer
         self._recorder = recorder
         self._clock = clock
-        #: Workloads without a reason, and since when (in seconds of the loop); oldest first.
-        self._silent: dict[Key, float] = {}
+        self._limiter = TokenBucket(clock, RATE, BURST)
+        #: Workloads without a reason.
+        self._silent: dict[Key, _Silence] = {}
+        #: Those of them that have not waited for long, oldest first, with others that have a reason by now.
+        self._recent: deque[tuple[Key, _Silence]] = deque()
+        #: Those that have, by LocalQueue; the queue that is next is first.
+        self._due: OrderedDict[Key, deque[Key]] = OrderedDict()
         self._wake = asyncio.Event()
         cluster.workloads.on_event(self._changed)
 
     def _changed(self, type_: str, old: Any, new: Any) -> None:
-        key = key_of(old if new is None else new)
         if new is None or not _waits_silently(new):
-            self._silent.pop(key, None)
-        elif key not in self._silent:
-            self._silent[key] = asyncio.get_running_loop().time()
-            self._wake.set()
+            self._silent.pop(key_of(old if new is None else new), None)
+        elif (key := key_of(new)) not in self._silent:
+            self._remember(key, new)
+
+    def _remember(self, key: Key, workload: Mapping[str, Any]) -> None:
+        queue = intern(str(get(workload, "spec", "queueName") or ""))
+        silence = self._silent[key] = _Silence(asyncio.get_running_loop().time(), queue)
+        self._recent.append((key, silence))
+        self._wake.set()
 
     async def run(self) -> None:
         """Explain until cancelled."""
         await self._cluster.synced()
         while True:
-            while self._silent:
-                key, since = next(iter(self._silent.items()))
-                wait = since + PATIENCE - asyncio.get_running_loop().time()
-                if wait > 0:
-                    await self._clock.sleep(wait)
-                    continue
-                self._silent.pop(key)
+            wait = self._sort()
+            key = self._next()
+            if key is not None:
+                await self._limiter.acquire()
                 await self._explain(key)
-            self._wake.clear()
-            await self._wake.wait()
+            elif wait is not None:
+                await self._clock.sleep(wait)
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+
+    def _sort(self) -> float | None:
+        """Find those that have waited for long; the seconds until the next one has, None: there is none."""
+        now = asyncio.get_running_loop().time()
+        while self._recent:
+            key, silence = self._recent[0]
+            if self._silent.get(key) is silence:
+                if silence.since + PATIENCE > now:
+                    return silence.since + PATIENCE - now
+                self._due.setdefault((key[0], silence.queue), deque()).append(key)
+            self._recent.popleft()
+        return None
+
+    def _next(self) -> Key | None:
+        """The oldest of the next queue that has waited for long without a reason."""
+        while self._due:
+            queue, keys = self._due.popitem(last=False)
+            while keys:
+                key = keys.popleft()
+                if self._silent.pop(key, None) is not None:
+                    if keys:
+                        self._due[queue] = keys
+                    return key
+        return None
 
     async def _explain(self, key: Key) -> None:
         why = self._reason(key)
@@ -89,8 +137,9 @@ class Explainer:
                 self._recorder.event(written, WARNING, why.reason, why.message)
         except (ApiError, ConnectionError, TimeoutError) as error:
             log.info("the pending reason of %s/%s could not be written: %s", *key, error)
-            if self._cluster.workload(key) is not None:
-                self._silent[key] = asyncio.get_running_loop().time()
+            workload = self._cluster.workload(key)
+            if workload is not None:
+                self._remember(key, workload)
         await self._clock.sleep(PACE)
 
     def _reason(self, key: Key) -> PendingReason | None:
