@@ -19,7 +19,7 @@ import click
 
 from pykueue.cli.logs import log_options, start_logging
 from pykueue.cli.options import duration, kubeconfig_option, satellite_options, size
-from pykueue.cli.process import collect_less_often, run_event_loop
+from pykueue.cli.process import collect_less_often, collecting_after, run_event_loop
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
 from pykueue.kube.leases import LeadershipLost
@@ -83,7 +83,8 @@ async def run(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGUSR2, replica.dump)
-        await replica.run()
+        async with collecting_after(replica.manager.synced):
+            await replica.run()
     finally:
         await transport.close()
 

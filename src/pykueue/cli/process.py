@@ -86,6 +86,30 @@ def collect_less_often() -> None:
 
 
 @contextlib.asynccontextmanager
+async def collecting_after(start: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Within the block, look for unused cycles only when `start` has returned, and among what came since.
+
+    What a start reads lives long; looking through it costs time that grows with it, then and ever after.
+    """
+
+    async def began() -> None:
+        try:
+            await start()
+        finally:
+            gc.freeze()
+            gc.enable()
+
+    gc.disable()
+    task = asyncio.ensure_future(began())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.asynccontextmanager
 async def until_stopped(
     work: Coroutine[Any, Any, None],
 ) -> AsyncIterator[Callable[[Awaitable[Any] | None], Awaitable[None]]]:

@@ -166,6 +166,10 @@ class Informer:
         """The objects that have `key` in that index, in the order in which they got it."""
         return [self._entries[found].object for found in self._indexes[name].keys.get(key, ())]
 
+    def keys_by_index(self, name: str, key: Hashable) -> tuple[Key, ...]:
+        """The keys of the objects that `by_index` returns, which are not read for it."""
+        return tuple(self._indexes[name].keys.get(key, ()))
+
     def on_event(self, handler: Handler, order: int = 0) -> None:
         """Call `handler` for every change, beginning with an ADDED for everything that is cached already.
 
@@ -341,8 +345,8 @@ class Informer:
     def _listed(self, listing: _Listing, objects: Iterable[Object]) -> None:
         """Take in a part of a list.
 
-        At once where it is the first list, so that it is never in memory as a whole. Later lists are for those
-        who saw the objects before: what is gone comes first.
+        At once where it is the first list, so that it is never in memory as a whole. Of a later one, what is
+        gone comes first.
         """
         for obj in objects:
             key, entry = key_of(obj), self._entry(obj)

@@ -306,7 +306,7 @@ class SchedulingClasses:
         #: The classes of the pod sets that came last, by the id of the first one: clients that make many
         #: workloads from the same template objects do not have it read again.
         self._seen: dict[int, tuple[list[PodSet], SchedulingClass]] = {}
-        #: The classes that were asked for last, of pod sets that are equal to their sources, the newest first.
+        #: The classes that were asked for last, the newest first; equal pod sets have the same class.
         self._last: list[SchedulingClass] = []
         self._by_text: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
         self._by_content: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()

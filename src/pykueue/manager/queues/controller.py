@@ -94,7 +94,12 @@ class QueueController:
             self.controller.queue.add_at(item, written + INTERVAL)
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
-        """Look at the queues a Workload was in and is in, when it counts differently in them now."""
+        """Look at the queues a Workload was in and is in, when it counts differently in them now.
+
+        All queues are looked at in any case once all Workloads are known.
+        """
+        if not self._cluster.workloads.has_synced:
+            return
         before, after = _standing(old), _standing(new)
         if before == after:
             return

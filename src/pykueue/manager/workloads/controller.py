@@ -7,7 +7,7 @@ neither the scheduler nor the job controller writes, and `spec.active` and `spec
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -97,14 +97,17 @@ class WorkloadController:
     def _add(self, workload: Mapping[str, Any]) -> None:
         self.controller.queue.add(key_of(workload))
 
+    def _add_found(self, index: str, index_key: Hashable) -> None:
+        for key in self._cluster.workloads.keys_by_index(index, index_key):
+            self.controller.queue.add(key)
+
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         if new is not None:
             self._add(new)
 
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         if type_ == DELETED:
-            for workload in self._cluster.workloads.by_index("owner", old["metadata"].get("uid", "")):
-                self._add(workload)
+            self._add_found("owner", old["metadata"].get("uid", ""))
 
     def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
         for uid in labels_of(old if new is None else new).values() if self._with_pods else ():
@@ -118,8 +121,7 @@ class WorkloadController:
         self._queue_workloads((queue["metadata"].get("namespace") or "", queue["metadata"]["name"]))
 
     def _queue_workloads(self, queue: Key) -> None:
-        for workload in self._cluster.workloads.by_index("queue", queue):
-            self._add(workload)
+        self._add_found("queue", queue)
 
     def _context_changed(self, type_: str, old: Any, new: Any) -> None:
         """Look at the Workloads of the ClusterQueues that are not as they were."""
@@ -162,13 +164,11 @@ class WorkloadController:
     def _cluster_queue_workloads(self, name: str) -> None:
         for queue in self._cluster.local_queues.by_index("clusterQueue", name):
             self._queue_workloads((queue["metadata"].get("namespace") or "", queue["metadata"]["name"]))
-        for workload in self._cluster.workloads.by_index("clusterQueue", name):
-            self._add(workload)
+        self._add_found("clusterQueue", name)
 
     def _priority_class_changed(self, type_: str, old: Any, new: Any) -> None:
         if new is not None:
-            for workload in self._cluster.workloads.by_index("priorityClass", new["metadata"]["name"]):
-                self._add(workload)
+            self._add_found("priorityClass", new["metadata"]["name"])
 
     # The work
 
