@@ -8,7 +8,7 @@ import pytest
 from engine_world import World
 
 from pykueue.engine import DecisionLog, Engine, EngineError, Requeue
-from pykueue.engine.decision_log import FIRST_KEPT
+from pykueue.engine.decision_log import FIRST_KEPT, PACKED_TOGETHER
 from pykueue.engine.story import data, text
 
 
@@ -165,13 +165,20 @@ def test_story_of_workload_deleted_and_created_again_has_both() -> None:
     assert [each.split(" ")[0] for each in texts] == ["created", "deleted", "created"]
 
 
-def test_entries_of_finished_workloads_are_packed_and_read_the_same() -> None:
+def test_entries_of_finished_workloads_are_packed_together_and_read_the_same() -> None:
     made = preempted_twice()
+    told = {"default/train": data(made.engine.story("default/train"))}
+    assert requeues_in_memory("default/train")
+    for number in range(PACKED_TOGETHER):
+        made.workload(f"other-{number}", "team-a", 1)
+        made.stable()
+        made.driver.finish(f"default/other-{number}")
+        told[f"default/other-{number}"] = data(made.engine.story(f"default/other-{number}"))
     assert not requeues_in_memory("default/train")
-    told = data(made.engine.story("default/train"))
+    assert {key: data(made.engine.story(key)) for key in told} == told
     made.finish("train")
-    assert not requeues_in_memory("default/train")
-    assert data(made.engine.story("default/train"))["entries"][:-1] == told["entries"]
+    last = data(made.engine.story("default/train"))["entries"]
+    assert last[:-1] == told["default/train"]["entries"]
 
 
 def requeues_in_memory(workload: str) -> list[Requeue]:

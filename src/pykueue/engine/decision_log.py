@@ -24,13 +24,15 @@ from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
 from pykueue.engine.events import Event, Upsert
 from pykueue.engine.explain.render import reason_text
 
-from .entry_packing import pack, unpack
+from .entry_packing import Packed, pack
 
 #: Entries kept of one object: the first `FIRST_KEPT`, and of the others the newest.
 ENTRIES_MAX: Final = 64
 FIRST_KEPT: Final = 8
 #: Objects with entries; beyond it, those of the object longest without a new one are dropped.
 OBJECTS_MAX: Final = 10_000
+#: Objects whose entries are packed together.
+PACKED_TOGETHER: Final = 32
 #: Fields named in one change of a queue.
 FIELDS_MAX: Final = 8
 
@@ -88,23 +90,20 @@ class _Object:
     """Observed fields of a Workload."""
     spec: Any = None
     """Of a queue, as encoded."""
-    packed: bytes = b""
+    packed: Packed[Entry] | None = None
     """The entries, in place of `entries`, while nothing more is expected to happen."""
+    closed: bool = False
+    """Whether they are to be packed with the next ones."""
 
     def all_entries(self) -> list[Entry]:
         """The entries in a list of their own."""
-        return unpack(self.packed) if self.packed else list(self.entries)
+        return self.packed.entries() if self.packed is not None else list(self.entries)
 
     def open(self) -> list[Entry]:
         """The entries, to be changed; not packed any more."""
-        if self.packed:
-            self.entries, self.packed = unpack(self.packed), b""
+        if self.packed is not None:
+            self.entries, self.packed = self.packed.entries(), None
         return self.entries
-
-    def pack(self) -> None:
-        """Keeps the entries as bytes until there is another one."""
-        if not self.packed:
-            self.packed, self.entries = pack(self.entries), []
 
 
 class DecisionLog:
@@ -115,6 +114,8 @@ class DecisionLog:
         self._objects_max = objects_max
         #: By `Kind name`, the object with the newest entry last.
         self._objects: OrderedDict[str, _Object] = OrderedDict()
+        #: Those whose entries are packed when there are enough of them.
+        self._closed: list[_Object] = []
         self._number = 0
         self._cycle = 0
 
@@ -155,7 +156,7 @@ class DecisionLog:
             known.fields, known.spec = {}, None
             known = self._object(title)
             self._add(known, now, Change(title, DELETED))
-            known.pack()
+            self._close(known)
 
     def _workload(self, obj: kueue.Workload, now: float) -> None:
         title = f"Workload {obj.metadata.key}"
@@ -191,7 +192,7 @@ class DecisionLog:
                 change = Change(title, name, before, after, condition.reason, condition.message)
                 self._add(known, times[index], change)
         if new.get(_FINISHED) == "True":
-            known.pack()
+            self._close(known)
 
     def _queue(self, obj: kueue.ClusterQueue | kueue.LocalQueue, now: float) -> None:
         title = f"{type(obj).__name__} {obj.metadata.key}"
@@ -216,6 +217,19 @@ class DecisionLog:
             self._objects.popitem(last=False)
         known = self._objects[title] = _Object()
         return known
+
+    def _close(self, known: _Object) -> None:
+        """Keeps the entries of an object as bytes, from when there are enough of them until another one."""
+        if known.closed or known.packed is not None:
+            return
+        known.closed = True
+        closed = self._closed
+        closed.append(known)
+        if len(closed) < PACKED_TOGETHER:
+            return
+        self._closed = []
+        for each, packed in zip(closed, pack([each.entries for each in closed]), strict=True):
+            each.packed, each.entries, each.closed = packed, [], False
 
     def _add(self, known: _Object, at: float, what: Change | Decision) -> None:
         entries = known.open()

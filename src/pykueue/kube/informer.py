@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import zlib
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
@@ -27,6 +26,7 @@ from pykueue.api.objects import Key, Object, key_of
 from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
+from pykueue.kube.compression import Compressed, Compressor
 from pykueue.kube.errors import ApiError
 
 ADDED = "ADDED"
@@ -65,9 +65,10 @@ class _Entry(NamedTuple):
 
     @property
     def object(self) -> Any:
-        if type(self.kept) is not bytes:
-            return self.kept
-        return orjson.loads(self.kept if self.kept[:1] == b"{" else zlib.decompress(self.kept))
+        kept = self.kept
+        if type(kept) is bytes:
+            return orjson.loads(kept)
+        return orjson.loads(kept.text) if type(kept) is Compressed else kept
 
 
 class _Index(NamedTuple):
@@ -95,8 +96,8 @@ class Informer:
     synced with nothing in it, and lists again when the CustomResourceDefinition of the resource appears.
 
     Objects for which `pack` says so are kept as text, a fifth of the memory, and decoded each time they are
-    read (4 us for a Workload); as compressed text, a tenth, those that are rarely read again. The RECENT last
-    stored are not packed: most objects are read, and change, several times shortly after.
+    read (4 us for a Workload); as compressed text, much less, those that are rarely read again. The RECENT
+    last stored are not packed: most objects are read, and change, several times shortly after.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Informer:
         self._pack = pack
         self._stream = stream
         self._optional = optional
+        self._compressor = Compressor()
         self._entries: dict[Key, _Entry] = {}
         #: Entries that are not packed although `pack` may say so; the first is packed next.
         self._unpacked: OrderedDict[Key, None] = OrderedDict()
@@ -456,15 +458,14 @@ class Informer:
             oldest, _ = self._unpacked.popitem(last=False)
             self._entries[oldest] = self._packed(self._pack, self._entries[oldest])
 
-    @staticmethod
-    def _packed(pack: Callable[[Object], Packing], entry: _Entry) -> _Entry:
+    def _packed(self, pack: Callable[[Object], Packing], entry: _Entry) -> _Entry:
         """The entry as it is kept for long."""
         packing = pack(entry.kept)
         if packing is None:
             return entry
         if packing == "text":
             return entry._replace(kept=encode_kept(entry.kept))
-        return entry._replace(kept=zlib.compress(orjson.dumps(entry.kept), 1))
+        return entry._replace(kept=self._compressor.compress(orjson.dumps(entry.kept)))
 
     def _entry(self, obj: Object) -> _Entry | None:
         """What is kept of an object; None when it cannot be read, and is then as good as absent."""
