@@ -43,6 +43,7 @@ WORDS = {"MAX", "MOST", "LIMIT", "LONGEST", "LARGEST", "BUDGET", "HELD", "CONNEC
 INTERNAL = {
     "api.topologies.MAX_SLICES": "a choice between two encodings",
     "api.yaml_values._LONGEST_INTEGER": "longer integers exceed 64 bits and are read as text",
+    "engine.decision_log.PACKED_TOGETHER": "how entries are packed, not how many are kept",
     "engine.flavors.requests.LAST_MAX": "size of a cache",
     "engine.flavors.requests.SEEN_MAX": "size of a cache",
     "engine.topology.capacity._DEMANDS_MAX": "size of a cache",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 #: Bytes of a dictionary at most.
 _DICTIONARY_SIZE = 4096
-#: Texts that are compressed between two changes of the dictionary at least: those before them keep the old one.
+#: Texts between two changes of the dictionary at least: those before a change keep the old one.
 _TEXTS = 64
 #: Part of its text from which on a compressed text is so long that the dictionary does not suit it.
 _POOR = 0.25
