@@ -72,6 +72,7 @@ from .configuration import Configuration
 from .connection import Connection
 from .nodes.assignments import assigned_hosts
 from .nodes.caches import NodeCaches
+from .owners import OwnerEvents
 
 #: The label that the API server gives to every namespace.
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -202,6 +203,7 @@ class Cluster:
             LabelSelector, configuration.managed_jobs_namespace_selector or {}
         ).selector()
         self._add_indexes()
+        self.owner_events = OwnerEvents(self.workloads, self.kinds)
 
     def _add_indexes(self) -> None:
         self.workloads.add_index("owner", indexes.owner_keys)

@@ -23,10 +23,13 @@ POD_OWNER_LABELS = ("batch.kubernetes.io/controller-uid", "jobset.sigs.k8s.io/jo
 
 def job_uid(workload: Mapping[str, Any]) -> str:
     """The uid of the job it belongs to, or did before its owner references were removed; empty: none."""
-    owner = controller_of(workload)
-    if owner is not None:
-        return str(owner.get("uid"))
-    return labels_of(workload).get(JOB_UID_LABEL, "")
+    # Asked for several times at every event: hence no helper.
+    metadata = workload["metadata"]
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller"):
+            return str(owner.get("uid"))
+    labels = metadata.get("labels")
+    return str(labels.get(JOB_UID_LABEL, "")) if labels else ""
 
 
 def is_group_workload(workload: Mapping[str, Any]) -> bool:

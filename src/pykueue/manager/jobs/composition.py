@@ -1,11 +1,14 @@
-"""Making the Workload of a job: its spec, its priority, and events about a job that gets none."""
+"""Making the Workload of a job: its spec and its priority, their changes, and events where there is none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from pykueue.api.objects import Object, key_of
+from pykueue.api import conditions
+from pykueue.api.kueue import names
+from pykueue.api.objects import Object, annotations_of, get, key_of, labels_of, replaced
+from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION, MIN_ADMIT_DURATION_ANNOTATION
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import MissingReferenceError
 from pykueue.kube.errors import ApiError
@@ -80,6 +83,36 @@ class WorkloadComposer:
             for pod_set in workload["spec"]["podSets"]:
                 pod_set.pop("minCount", None)
         return workload
+
+    def changed(self, job: Object, workload: Object) -> Object:
+        """The Workload with what may change on a job: queue (while it waits), gates, checkpoint, priority."""
+        desired = workload
+        if not conditions.has_quota(workload) and self._integration.is_suspended(job):
+            desired = replaced(desired, ("spec", "queueName"), construction.queue_name(job) or None)
+        gates = annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION)
+        if gates != annotations_of(workload).get(names.ADMISSION_GATED_BY_ANNOTATION):
+            path = ("metadata", "annotations", names.ADMISSION_GATED_BY_ANNOTATION)
+            desired = replaced(desired, path, gates or None)
+        for key in (CHECKPOINT_ANNOTATION, MIN_ADMIT_DURATION_ANNOTATION):
+            value = annotations_of(job).get(key)
+            if value and value != annotations_of(workload).get(key):
+                desired = replaced(desired, ("metadata", "annotations", key), value)
+        return self._with_priority(job, desired)
+
+    def _with_priority(self, job: Object, workload: Object) -> Object:
+        name = labels_of(job).get(names.PRIORITY_CLASS_LABEL)
+        reference = get(workload, "spec", "priorityClassRef")
+        if not name or get(workload, "spec", "priorityClassRef", "name") == name:
+            return workload
+        if reference is None and conditions.has_quota(workload):
+            return workload  # it cannot be given a class while it holds quota; it gets it when that is over
+        try:
+            priority, reference = self._cluster.priority_of(job, self._integration)
+        except MissingPriorityClassError as error:
+            self._recorder.event(job, WARNING, "WorkloadPriorityClassNotFound", str(error))
+            return workload
+        result = replaced(workload, ("spec", "priorityClassRef"), dict(reference or {}) or None)
+        return replaced(result, ("spec", "priority"), priority)
 
     async def create(self, job: Object, workload: Object) -> None:
         """Create the Workload of a job. Raises ApiError; one that refuses the Workload is recorded.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from pykueue.api import conditions
 from pykueue.api.hybrid import split_pod_sets
@@ -29,7 +29,6 @@ from pykueue.api.objects import (
     replaced,
     without_finalizer,
 )
-from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION, MIN_ADMIT_DURATION_ANNOTATION
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import MissingReferenceError, Outcome, UnreadableJobError
 from pykueue.jobs.podsets import PodSetConflictError
@@ -61,6 +60,9 @@ log = logging.getLogger(__name__)
 class JobController:
     """Reconciles the jobs of one kind."""
 
+    #: Whether only Workloads that jobs own, or owned, concern it.
+    _follows_owners: ClassVar[bool] = True
+
     def __init__(self, context: JobContext, workers: int = 8) -> None:
         self.integration = integration = context.integration
         self._cluster = cluster = context.cluster
@@ -87,11 +89,14 @@ class JobController:
         self._subscriptions: list[tuple[Informer, Handler]] = [
             (self._jobs, self._job_changed),
             (cluster.job_pods, self._pod_changed),
-            (cluster.workloads, self._workload_changed),
             (cluster.workload_priority_classes, self._priority_class_changed),
             (cluster.namespaces, self._namespace_changed),
             *self._elastic.subscriptions(self._elastic_pod_changed, self._owned_changed),
         ]
+        if self._follows_owners:
+            cluster.owner_events.subscribe(integration.kind.framework, self._workload_changed)
+        else:
+            self._subscriptions.append((cluster.workloads, self._workload_changed))
         for informer, handler in self._subscriptions:
             informer.on_event(handler)
         self._reservations.on_agreement(self._status_restored)
@@ -104,6 +109,7 @@ class JobController:
         """Unsubscribe from the caches: jobs of the kind are not queued any more."""
         for informer, handler in self._subscriptions:
             informer.off_event(handler)
+        self._cluster.owner_events.unsubscribe(self._workload_changed)
         self._reservations.off_agreement(self._status_restored)
 
     # What leads to work
@@ -572,35 +578,8 @@ class JobController:
         return self._gates["MultiKueue"] and bool(get(workload, "status", "clusterName"))
 
     async def _with_job_changes(self, job: Object, workload: Object) -> Object:
-        """The Workload with what may change on a job: queue (while it waits), gates, checkpoint, priority."""
-        desired = workload
-        if not conditions.has_quota(workload) and self.integration.is_suspended(job):
-            desired = replaced(desired, ("spec", "queueName"), construction.queue_name(job) or None)
-        gates = annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION)
-        if gates != annotations_of(workload).get(names.ADMISSION_GATED_BY_ANNOTATION):
-            path = ("metadata", "annotations", names.ADMISSION_GATED_BY_ANNOTATION)
-            desired = replaced(desired, path, gates or None)
-        for key in (CHECKPOINT_ANNOTATION, MIN_ADMIT_DURATION_ANNOTATION):
-            value = annotations_of(job).get(key)
-            if value and value != annotations_of(workload).get(key):
-                desired = replaced(desired, ("metadata", "annotations", key), value)
-        desired = self._with_priority(job, desired)
+        desired = self._composer.changed(job, workload)
         return await self._writer.change(self._cluster.workloads, workload, desired)
-
-    def _with_priority(self, job: Object, workload: Object) -> Object:
-        name = labels_of(job).get(names.PRIORITY_CLASS_LABEL)
-        reference = get(workload, "spec", "priorityClassRef")
-        if not name or get(workload, "spec", "priorityClassRef", "name") == name:
-            return workload
-        if reference is None and conditions.has_quota(workload):
-            return workload  # it cannot be given a class while it holds quota; it gets it when that is over
-        try:
-            priority, reference = self._cluster.priority_of(job, self.integration)
-        except MissingPriorityClassError as error:
-            self._recorder.event(job, WARNING, "WorkloadPriorityClassNotFound", str(error))
-            return workload
-        result = replaced(workload, ("spec", "priorityClassRef"), dict(reference or {}) or None)
-        return replaced(result, ("spec", "priority"), priority)
 
     async def _set_status(self, workload: Object, step: Any) -> Object | None:
         return await self._writer.update(self._cluster.workloads, key_of(workload), step)

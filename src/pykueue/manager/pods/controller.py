@@ -134,6 +134,8 @@ class PodController(_PodsController):
 class PodGroupController(_PodsController):
     """Groups of pods, keyed by namespace and group name, which is the Workload's name too."""
 
+    _follows_owners = False
+
     def __init__(self, context: JobContext, workers: int = 8) -> None:
         super().__init__(context, workers)
         self._conflicts: set[tuple[Key, str]] = set()

@@ -124,8 +124,9 @@ def next_step(workload: Workload, context: Context) -> Step:
         _evicted(step, context)
     else:
         for rule in (_checks, _stopped_queues, _derived, _execution_time, _pods_ready):
+            before = step.workload
             rule(step, context)
-            if _leaving(step.workload):
+            if step.workload is not before and _leaving(step.workload):
                 break
         if conditions.is_evicted(step.workload):
             _evicted(step, context)
