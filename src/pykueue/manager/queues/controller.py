@@ -1,7 +1,7 @@
 """Queues, flavors and checks: their status, and the finalizers that keep alive what is in use.
 
-Status is written at most once per second and queue, and at once when it was quiet before: it is for people
-and dashboards, and a busy queue must not cost a write per job.
+Status is written at most once per second and queue, and at once when it was quiet before; where hundreds of
+queues are busy, less often: it is for people and dashboards, and busy queues must not cost a write per job.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pykueue.clock import Clock
 from pykueue.engine import Amount, Engine, QueueView
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import MODIFIED, Informer
+from pykueue.kube.limiter import TokenBucket
 from pykueue.manager.activity import Activity, with_activity
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads.reservations import Reservations
@@ -30,6 +31,9 @@ from .activity import cluster_queue_activity, cohort_activity, local_queue_activ
 
 #: Seconds between two status writes of one queue.
 INTERVAL = 1.0
+#: Status writes per second of all queues in the long run, and at once.
+RATE = 50.0
+BURST = 200
 
 
 class Item(NamedTuple):
@@ -53,6 +57,7 @@ class QueueController:
         self._fair = cluster.configuration.fair_sharing is not None
         self._usage_sharing = cluster.configuration.admission_fair_sharing
         self._written: dict[Item, float] = {}
+        self._limiter = TokenBucket(clock, RATE, BURST)
         self.controller: Controller[Item] = Controller(
             "queue controller", self.reconcile, clock=clock, workers=workers, wait_for=[cluster.synced]
         )
@@ -303,10 +308,10 @@ class QueueController:
         self, informer: Informer, key: tuple[str, str], step: Callable[[Object], Object]
     ) -> bool:
         obj = informer.get(*key)
-        desired = obj if obj is None else step(obj)
-        if obj is None or desired is None or desired == obj:
+        if obj is None or step(obj) == obj:
             return False
-        await self._writer.update(informer, key, lambda current: desired if current is obj else step(current))
+        await self._limiter.acquire()
+        await self._writer.update(informer, key, step)
         return True
 
     def _activity(self, cluster_queue: Object) -> Activity:
