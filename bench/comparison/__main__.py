@@ -2,7 +2,9 @@
 
 Each run has a new embedded API server. PYKUEUE_KUEUE names the directory with Kueue's manager
 (docs/develop/testing.md). The load is that of `bench.end_to_end`, or with `--runner` Kueue's own load runner,
-a program built from its `test/performance/scheduler/runner`. Prints each run, the medians and the ratios.
+a program built from its `test/performance/scheduler/runner`. With `--minimal` Kueue's manager is that of its
+performance tests, `minimalkueue` in that directory, with its own limit of requests. Prints each run, the
+medians and the ratios.
 CPU times say more than wall times wherever other programs share the machine.
 """
 
@@ -19,7 +21,15 @@ from typing import Any
 
 from bench.apiserver.server import ServerProcess
 from bench.end_to_end.load import SHAPES
-from bench.end_to_end.run import Load, Manager, kueue_manager, own_load, own_manager, play
+from bench.end_to_end.run import (
+    Load,
+    Manager,
+    kueue_manager,
+    minimal_kueue_manager,
+    own_load,
+    own_manager,
+    play,
+)
 
 from .answers import answers
 from .runner import runner_load
@@ -63,7 +73,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="of each manager")
     parser.add_argument("--qps", type=float, default=300, help="requests per second of Kueue's client")
     parser.add_argument("--only", choices=("pykueue", "kueue"), help="one of the managers")
+    parser.add_argument("--minimal", action="store_true", help="Kueue's program minimalkueue as its manager")
     parser.add_argument("--runner", type=Path, help="the program of Kueue's load runner")
+    parser.add_argument("--generator", type=Path, help="a file of its generator, which it plays instead")
     parser.add_argument("--in-memory", action="store_true", help="a server without its durable store")
     parser.add_argument("--json", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
@@ -76,10 +88,12 @@ def main() -> int:
         "pykueue": (own_manager, own_load),
         "kueue": (partial(kueue_manager, qps=options.qps), partial(own_load, releases=True)),
     }
+    if options.minimal:
+        managers["kueue"] = (minimal_kueue_manager, managers["kueue"][1])
     if options.only:
         managers = {options.only: managers[options.only]}
     if options.runner is not None:
-        runner = partial(runner_load, program=options.runner)
+        runner = partial(runner_load, program=options.runner, file=options.generator)
         managers = {name: (manager, runner) for name, (manager, _) in managers.items()}
     print(" " * 16 + "".join(f"{title:>{max(10, len(title) + 2)}}" for title in FIGURES.values()), flush=True)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in managers}

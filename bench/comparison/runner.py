@@ -21,10 +21,12 @@ QPS, BURST = 1000, 2000
 PATIENCE = 3600
 
 
-def runner_load(kubeconfig: Path, folder: Path, shape: str, scale: float, program: Path) -> dict[str, Any]:
-    """Have the runner play a shape; wall time and waits as it recorded them."""
+def runner_load(
+    kubeconfig: Path, folder: Path, shape: str, scale: float, program: Path, file: Path | None = None
+) -> dict[str, Any]:
+    """Have the runner play a shape, or a file of its generator; what it recorded."""
     configuration = folder / "generator.yaml"
-    configuration.write_text(yaml.safe_dump(generator(shape, scale)))
+    configuration.write_text(file.read_text() if file else yaml.safe_dump(generator(shape, scale)))
     summary, states = folder / "summary.yaml", folder / "wlStates.csv"
     command = [str(program), "--o", str(folder), "--generatorConfig", str(configuration)]
     command += ["--qps", str(QPS), "--burst", str(BURST), "--timeout", f"{PATIENCE}s"]
@@ -48,11 +50,14 @@ def runner_load(kubeconfig: Path, folder: Path, shape: str, scale: float, progra
     begun = min(_time(each["firstEventTime"]) for each in groups)
     ended = max(_time(each["lastEventTime"]) for each in groups)
     waits: dict[str, list[int]] = defaultdict(list)
+    evictions = 0
     with states.open(newline="") as file:
         for each in csv.DictReader(file):
             waits[each["class name"]].append(int(each["ms to admitted"]))
+            evictions += int(each["num evictions"])
     return {
         "wall": ended - begun,
+        "evictions": evictions,
         "waits": {kind: {"last admission": fmean(some) / 1000} for kind, some in sorted(waits.items())},
     }
 

@@ -99,6 +99,45 @@ def kueue_manager(kubeconfig: Path, folder: Path, qps: float) -> Iterator[int]:
         process.wait()
 
 
+@contextlib.contextmanager
+def minimal_kueue_manager(kubeconfig: Path, folder: Path) -> Iterator[int]:
+    """Kueue as its performance tests run it: the program of its `test/performance/scheduler/minimalkueue`.
+
+    It has its scheduler and core controllers only, no webhooks, and a limit of 50 requests a second for each
+    kind of object. The program is in the directory that PYKUEUE_KUEUE names.
+    """
+    kueue = Path(os.environ["PYKUEUE_KUEUE"])
+    with (kueue / "install.yaml").open() as file:
+        manifests = yaml.load_all(file, yaml.CSafeLoader)
+        definitions = [obj for obj in manifests if obj and obj["kind"] == "CustomResourceDefinition"]
+    for each in definitions:
+        each["spec"].pop("conversion", None)  # no webhook answers
+    subprocess.run(
+        [
+            "kubectl",
+            "--kubeconfig",
+            str(kubeconfig),
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "-f",
+            "-",
+        ],
+        input=yaml.dump_all(definitions, Dumper=yaml.CSafeDumper),
+        stdout=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    with (folder / "minimalkueue.log").open("wb") as log:
+        command = [str(kueue / "minimalkueue"), "--kubeconfig", str(kubeconfig)]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait()
+
+
 def own_load(
     kubeconfig: Path, _folder: Path, shape: str, scale: float, releases: bool = False
 ) -> dict[str, Any]:

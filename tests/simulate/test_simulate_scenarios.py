@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pykueue.simulate import simulate
 from pykueue.simulate.figures import figure
 from pykueue.simulate.measures import Outcome
 from pykueue.simulate.prepare import prepare
@@ -195,6 +196,35 @@ def test_the_client_limit_delays_starts(tmp_path: Path) -> None:
     load = {"every": "0s", "count": 3, "jobs": [job()]}
     found = simulated(tmp_path, {"generator": load}, objects=queue(cpu=3), latencies=latencies)
     assert found.makespan == 3 * 6 + 600
+    assert figure(found, "wait.max") == 3 * 6  # as the user sees it: until the admission is written
+    burst = simulated(
+        tmp_path, {"generator": load}, objects=queue(cpu=3), latencies={**latencies, "requestBurst": 6}
+    )
+    assert (burst.makespan, figure(burst, "requests")) == (6 + 600, 9)
+
+
+@pytest.mark.parametrize(
+    ("low", "waits", "preemptions", "wait", "requests"),
+    [
+        # Its admission is written after 1 s and it ends at 1.5 s, its preemption is written after 2 s. The next
+        # cycle begins when it has been written, after 3 s, why the other one waits.
+        ("500ms", True, 0, 3.9, 4),
+        ("500ms", False, 0, 2.9, 3),
+        ("10m", True, 1, 3.9, 6),
+        ("10m", False, 1, 2.9, 4),
+    ],
+)
+def test_a_preemption_takes_effect_when_it_is_written(
+    tmp_path: Path, low: str, waits: bool, preemptions: int, wait: float, requests: int
+) -> None:
+    latencies = {"requestsPerSecond": 1, "cyclesWaitForWrites": waits}
+    arrivals = once(job("low", low)), once(job("high", "1m", priority=9), at="100ms")
+    found = simulated(tmp_path, *arrivals, objects=PREEMPTING, latencies=latencies)
+    assert (figure(found, "preemptions"), figure(found, "evictions")) == (preemptions, preemptions)
+    assert figure(found, "wait.max", of("high")) == pytest.approx(wait)
+    assert figure(found, "lostWork") == preemptions
+    assert figure(found, "requests") == requests
+    assert found.unfinished == 0
 
 
 def test_times_that_are_equal_in_the_file_are_equal_in_the_run(tmp_path: Path) -> None:
@@ -239,11 +269,37 @@ def test_a_file_of_kueues_generator_gives_the_recorded_figures(tmp_path: Path) -
     assert (found.cycles, found.makespan) == (1010, pytest.approx(75.9))
 
 
-def test_the_limit_of_kueues_client_gives_its_published_time() -> None:
-    prepared = prepare(load(EXAMPLES / "kueue-baseline.yaml"), EXAMPLES)
+@pytest.mark.parametrize(
+    ("file", "seconds", "used"), [("kueue-baseline.yaml", 351, 0.559), ("kueue-large.yaml", 1179, 0.3864)]
+)
+def test_the_limit_of_kueues_client_gives_its_published_time(file: str, seconds: int, used: float) -> None:
+    prepared = prepare(load(EXAMPLES / file), EXAMPLES)
     (published,) = [each for each in prepared.variants if each.name == "published"]
     found = run(prepared, published, 1)
-    assert found.makespan == pytest.approx(351, rel=0.2)
+    assert found.makespan == pytest.approx(seconds, rel=0.03)
+    assert figure(found, "utilization") == pytest.approx(used, rel=0.06)
+
+
+def test_preemptions_are_written_as_kueue_was_seen_to_write_them() -> None:
+    found = simulate(EXAMPLES / "kueue-preempting.yaml")
+    assert [(each.value, each.holds) for each in found.verdicts] == [
+        ("1m14s", True),
+        ("200", True),
+        ("1,100", True),
+    ]
+
+
+def test_kueues_generator_creates_the_workloads_of_a_set_in_turn(tmp_path: Path) -> None:
+    loads = [
+        {"className": "a", "runtimeMs": 0, "request": 1},
+        {"className": "b", "runtimeMs": 0, "request": 1},
+    ]
+    sets = [{"count": 2, "creationIntervalMs": 1000, "workloads": [*loads, loads[0]]}]
+    queues = [{"count": 1, "nominalQuota": 9, "workloadsSets": sets}]
+    file = tmp_path / "generator.yaml"
+    file.write_text(yaml.safe_dump({"cohorts": [{"count": 1, "queuesSets": queues}]}))
+    found = outcome_of(tmp_path, {"name": "g", "arrivals": [{"kueueGenerator": str(file)}]})
+    assert (figure(found, "created"), figure(found, "finished"), found.makespan) == (6, 6, 5.0)
 
 
 def test_workloads_and_jobs_of_manifests_arrive_at_their_time(tmp_path: Path) -> None:

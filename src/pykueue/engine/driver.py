@@ -131,10 +131,11 @@ class Driver:
         self._decisions = self.engine.cycle(self.now)
         return self._decisions
 
-    def carry_out(self, unseen: Container[str] = ()) -> list[Change]:
+    def carry_out(self, unseen: Container[str] = (), preempting: Container[str] = ()) -> list[Change]:
         """Workloads become what the last cycle decided; `follow` does what that leads to.
 
-        Admissions of the workloads with keys in `unseen` are left to `admit`.
+        Admissions of the workloads with keys in `unseen` are left to `admit`, and preemptions of those in
+        `preempting` to `preempt`.
         """
         decisions, self._decisions = self._decisions, []
         found: list[Change] = []
@@ -155,9 +156,15 @@ class Driver:
                 old = self.workloads[decision.key]
                 self._evict(old, lifecycle.evicted(old, decision.reason, self._written), found)
         for decision in decisions:
-            if isinstance(decision, Preempt):
-                old = self.workloads[decision.key]
-                self._evict(old, lifecycle.preempted(old, decision.reason, self._written), found)
+            if isinstance(decision, Preempt) and decision.key not in preempting:
+                found += self.preempt(decision)
+        return found
+
+    def preempt(self, decision: Preempt) -> list[Change]:
+        """A preemption has been written."""
+        found: list[Change] = []
+        old = self.workloads[decision.key]
+        self._evict(old, lifecycle.preempted(old, decision.reason, self._written), found)
         return found
 
     def _evict(self, old: kueue.Workload, new: kueue.Workload, found: list[Change]) -> None:

@@ -45,7 +45,7 @@ _COUNTS: Final[dict[str, Callable[[Lives], int]]] = {
     "nodeLosses": lambda lives: lives.node_losses,
 }
 
-_OTHERS: Final = ("used", "utilization", "lostWork", "unfinished", "makespan", "end", "cycles")
+_OTHERS: Final = ("used", "utilization", "lostWork", "unfinished", "makespan", "end", "cycles", "requests")
 
 #: Figures that only runs in detail have.
 DETAILED: Final = frozenset({"entitled", "deficit", "jain", "starved"})
@@ -116,6 +116,8 @@ def figure(outcome: Outcome, name: str, where: Where = EVERYTHING) -> float:
             return outcome.makespan
         case "end":
             return outcome.end
+        case "requests":
+            return outcome.requests
     return float(outcome.cycles)
 
 

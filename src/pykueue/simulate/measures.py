@@ -206,6 +206,8 @@ class Outcome:
     unfinished: int = 0
     """Workloads that were not over at the end."""
     cycles: int = 0
+    requests: float = 0.0
+    """Of the manager's client, where it has a limit."""
     end: float = 0.0
     """Seconds from the start at which nothing more could happen, or the horizon."""
     makespan: float = math.nan

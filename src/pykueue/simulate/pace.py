@@ -42,3 +42,7 @@ class Pace:
         self._next = now + self._seconds
         if self._over < len(self._recorded) and self._recorded[self._over] == now:
             self._over += 1
+
+    def busy_until(self, end: float) -> None:
+        """The cycle that has begun goes on until then."""
+        self._next = max(self._next, end)

@@ -10,6 +10,7 @@ from pykueue.api import kueue
 from pykueue.engine import Options
 from pykueue.engine.events import Event
 from pykueue.simulate.scenario.jobs import Job
+from pykueue.simulate.writes import Limit
 
 
 def _no_time() -> float:
@@ -28,8 +29,8 @@ class Outside:
     cycle: float = 0.0
     cycles: Sequence[float] = ()
     """When cycles began, as recorded, in seconds from the start."""
-    write: float = 0.0
-    """Seconds of the client's limit that an admission takes."""
+    limit: Limit | None = None
+    """Of the manager's client."""
 
 
 class ObjectChange(NamedTuple):

@@ -50,6 +50,7 @@ from pykueue.simulate.scenario.types import (
     Variant,
 )
 from pykueue.simulate.traces.jobs import TraceJobs
+from pykueue.simulate.writes import Limit
 
 #: Label of a job that names its class in reports.
 JOB_CLASS_LABEL = "pykueue.io/job-class"
@@ -360,7 +361,14 @@ def _outside(latencies: Latencies, random: Random) -> Outside:
                 draws[name] = draw_of(law, random)
             except ValueError as error:
                 raise ScenarioError(f"latencies.{camel(name)}: {error}") from None
-    rate = latencies.requests_per_second
-    return Outside(
-        **draws, cycle=latencies.cycle, write=latencies.requests_per_admission / rate if rate else 0.0
-    )
+    limit = None
+    if latencies.requests_per_second:
+        limit = Limit(
+            latencies.requests_per_second,
+            latencies.request_burst,
+            latencies.requests_per_admission,
+            latencies.requests_per_preemption,
+            latencies.requests_per_pending,
+            latencies.cycles_wait_for_writes,
+        )
+    return Outside(**draws, cycle=latencies.cycle, limit=limit)

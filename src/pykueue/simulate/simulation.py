@@ -51,6 +51,7 @@ from pykueue.simulate.plan import ObjectChange, Plan, Present
 from pykueue.simulate.scenario.jobs import Job
 from pykueue.simulate.sizes import Sizes
 from pykueue.simulate.timeline import Timeline
+from pykueue.simulate.writes import Writes
 
 #: Cycles at one moment after which a run ends: the rules then lead to no end.
 CYCLES_AT_ONCE: Final = 20_000
@@ -79,8 +80,11 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._numbers = count()
         self._first: float | None = None
-        #: When the client may write again, in seconds from the start.
-        self._writes_from = 0.0
+        self._writes = Writes(plan.outside.limit)
+        #: Workloads whose preemption has not been written yet.
+        self._preempting: set[str] = set()
+        #: When the last preemption of the cycle being carried out is written.
+        self._preempted_at = 0.0
         self._accounting = UsageAccounting(self.outcome, plan)
         self._budgets = BudgetLedgers(self.driver, plan.start)
         #: Hosts that failed or were drained.
@@ -187,9 +191,11 @@ class Simulation:
             self._pace.begin(now)
             self.outcome.cycles += 1
             self._evicted.clear()
-            for decision in driver.cycle():
+            decisions, self._preempted_at = driver.cycle(), now
+            for decision in decisions:
                 self._decided(decision, now)
-            self._happened(driver.carry_out(self._unseen), now)
+            self._pace.busy_until(self._writes.cycle(decisions, self._preempted_at, now))
+            self._happened(driver.carry_out(self._unseen, self._preempting), now)
             self._follow(now)
             for key in self._evicted:
                 self._settle(key, now)
@@ -298,19 +304,41 @@ class Simulation:
                 self._admitted(decision.key, now)
             case Preempt():
                 self.journal.preempted(now, decision)
-                life = self._lives[decision.key]
-                self._see(self._unseen.get(decision.key), now)
-                pair = Pair(decision.preemptor_path[-1], decision.cluster_queue, decision.reason)
-                lost = self.outcome.preemptions.setdefault(pair, Lost())
-                self._evicted[decision.key] = None
-                thrown = self._interrupted(life, PREEMPTED, now)
-                if life.counts:
-                    lost.count += 1
-                    lost.lost.update(thrown)
+                self._preempt(decision, now)
             case Evict():
                 self.journal.evicted(now, decision.key, decision.reason)
                 self._evicted[decision.key] = None
                 self._interrupted(self._lives[decision.key], decision.reason, now)
+
+    def _preempt(self, decision: Preempt, now: float) -> None:
+        """It is evicted when that is written, unless it has ended before."""
+        key, life = decision.key, self._lives[decision.key]
+        written, admissions = self._writes.preemption(now), life.admissions
+        if written == now:
+            self._preempted(decision, life, now)
+            return
+
+        def evict(at: float) -> None:
+            self._preempting.discard(key)
+            if self._lives.get(key) is life and life.held and life.admissions == admissions:
+                self._preempted(decision, life, at)
+                self._happened(self.driver.preempt(decision), at)
+                self._follow(at)
+                self._settle(key, at)
+
+        self._preempting.add(key)
+        self._preempted_at = written
+        self._later(written, evict)
+
+    def _preempted(self, decision: Preempt, life: Life, now: float) -> None:
+        self._see(self._unseen.get(decision.key), now)
+        pair = Pair(decision.preemptor_path[-1], decision.cluster_queue, decision.reason)
+        lost = self.outcome.preemptions.setdefault(pair, Lost())
+        self._evicted[decision.key] = None
+        thrown = self._interrupted(life, PREEMPTED, now)
+        if life.counts:
+            lost.count += 1
+            lost.lost.update(thrown)
 
     def _happened(self, changes: Iterable[Change], now: float) -> None:
         """What followed from decisions, from queues and from checks."""
@@ -370,6 +398,7 @@ class Simulation:
             self._await_checks(decision.key, life, now)
 
     def _hold(self, life: Life, admission: kueue.Admission, now: float) -> None:
+        self._writes.forget(life.job.key)
         if life.waiting_since is not None:
             life.pending += now - life.waiting_since
             life.waiting_since = None
@@ -394,30 +423,28 @@ class Simulation:
             self._admitted(key, now)
 
     def _admitted(self, key: str, now: float) -> None:
-        """Its pods start."""
+        """Its pods start once that is written."""
         life = self._lives[key]
+        written = self._writes.admission(now)
         if life.counts:
             life.lives.admissions += 1
             if not life.was_admitted:
-                life.lives.wait.add(now - life.created)
+                life.lives.wait.add(written - life.created)
         life.was_admitted = True
         self._budgets.open(key, self._plan.start + now)
         if key in self._watched:
             self._watched.discard(key)
-            self.outcome.first_admissions[key] = now
+            self.outcome.first_admissions[key] = written
         out = self._hosts_out and self._hosts_out & hosts_of(self.driver.workloads[key].status.admission)
         if out:  # lost while its checks were pending
             self._lose(key, life, out, 0.0, now)
         else:
-            self._run_pods(key, life, now)
+            self._run_pods(key, life, written)
 
     def _run_pods(self, key: str, life: Life, now: float) -> None:
         """Its pods start on the hosts that it has, and its job goes on to its end."""
         life.displaced = False
-        begin = now
-        if self._outside.write:
-            begin = self._writes_from = max(self._writes_from, now) + self._outside.write
-        begin += self._outside.pod_start()
+        begin = now + self._outside.pod_start()
         life.attempt += 1
         life.running_since = begin
         length = max(0.0, life.job.run_time - life.progress)
@@ -500,7 +527,7 @@ class Simulation:
         if self._timeline is not None:
             self._timeline.moved(now, decision.key, sorted(hosts))
         if not hosts & self._hosts_out:
-            self._run_pods(decision.key, self._lives[decision.key], now)
+            self._run_pods(decision.key, self._lives[decision.key], self._writes.admission(now))
 
     def _restore(self, hosts: frozenset[str], now: float) -> None:
         """Hosts are back: workloads that still have them go on there."""
@@ -587,6 +614,7 @@ class Simulation:
         self._unreserved(life, now)
         del self._lives[key]
         self._unseen.pop(key, None)
+        self._writes.forget(key)
         self.journal.over(now, key, how)
         if self._timeline is not None:
             self._timeline.over(now, key, how)
@@ -610,6 +638,7 @@ class Simulation:
             outcome.timeline, outcome.timeline_omitted = self._timeline.entries, self._timeline.omitted
         outcome.budgets = self._budgets.finish(self._plan.start + now)
         outcome.end = now
+        outcome.requests = self._writes.requests
         outcome.unfinished = sum(life.counts for life in self._lives.values())
         outcome.decisions = self.journal.close()
         return outcome

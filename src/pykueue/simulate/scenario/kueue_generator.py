@@ -197,11 +197,11 @@ class KueueGenerator:
         loads: _WorkloadsSet,
         specs: dict[tuple[int, int, int], kueue.WorkloadSpec],
     ) -> Iterator[Job]:
-        made = [self._spec(queue, load) for load in loads.workloads]
+        made = [(load, self._spec(queue, load)) for load in loads.workloads]
         for number in range(loads.count):
-            at = number * loads.creation_interval_ms / 1000
-            for load, spec in zip(loads.workloads, made, strict=True):
-                name = f"{load.class_name}-{index}-{number}"
+            for place, (load, spec) in enumerate(made):
+                at = (number * len(made) + place) * loads.creation_interval_ms / 1000
+                name = f"{load.class_name}-{index}-{number}" + (f"-{place}" if place else "")
                 yield Job(at, queue, name, load.class_name, spec, load.runtime_ms / 1000)
 
     def _spec(self, queue: str, load: _Workload) -> kueue.WorkloadSpec:

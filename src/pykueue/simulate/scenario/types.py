@@ -189,8 +189,15 @@ class Latencies:
     cycle: Span = 0.0
     """Of one scheduling cycle."""
     requests_per_second: Number | None = None
-    """Limit of the manager's client; an admission takes effect when its writes are done."""
+    """Limit of the manager's client; admissions and preemptions take effect when they are written."""
+    request_burst: Number = 0.0
+    """Requests that the client makes at once after it was idle."""
     requests_per_admission: Number = 1.0
+    requests_per_preemption: Number = 1.0
+    requests_per_pending: Number = 1.0
+    """For each new reason why a workload waits, where cycles wait for writes."""
+    cycles_wait_for_writes: bool = False
+    """A cycle ends when its preemptions are written, and why workloads wait, as Kueue's do."""
 
 
 @dataclass(frozen=True)
