@@ -514,6 +514,32 @@ def test_reasons_of_a_long_queue_are_written_slowly_and_do_not_delay_those_of_an
     story(life)
 
 
+def test_the_status_of_many_busy_queues_is_written_slowly_and_comes_out_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pykueue.manager.queues.controller.BURST", 4)
+    monkeypatch.setattr("pykueue.manager.queues.controller.RATE", 2.0)
+
+    async def life(s: Stack) -> None:
+        await s.settle(10)
+        s.transport.writes.clear()
+        for number in range(10):
+            await s.apply(QUEUES.rsplit("---", 1)[1].replace("lq", f"lq-{number}"))
+            await s.apply(job(f"waits-{number}", 20, queue=f"lq-{number}"))
+        await s.settle(1)
+        written = (
+            s.transport.writes["PATCH localqueues/status"] + s.transport.writes["PATCH clusterqueues/status"]
+        )
+        assert 4 <= written <= 8
+        await s.settle(20)
+        for number in range(10):
+            status = (await s.local_queue(f"lq-{number}"))["status"]
+            assert status["pendingWorkloads"] == 1
+        assert (await s.cluster_queue())["status"]["pendingWorkloads"] == 10
+
+    story(life)
+
+
 def test_past_usage_is_published_and_survives_a_restart() -> None:
     async def life(s: Stack) -> None:
         await s.patch(
