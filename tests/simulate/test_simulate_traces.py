@@ -154,6 +154,8 @@ def cut(text: str, old: str, new: str) -> str:
         ("philly", '[{"jobid": "' + "x" * (2 << 20), "a job of more than 1048576 characters"),
         ("alibaba2023", cut(OPENB, "100,700,130", "100,50,130"), "trace:3: deletion_time: before creation_time"),
         ("alibaba2023", cut(OPENB, "100,700,130", "100,700,800"), "trace:3: deletion_time: before scheduled_time"),
+        ("swf", "", "trace:1: no jobs; accepted: lines of 18 fields"),
+        ("swf", "; UnixStartTime: 5\n;\n", "trace:2: no jobs; accepted: lines of 18 fields"),
         ("swf", cut(SWF, " -1 -1\n2", " -1\n2"), "trace:4: 17 fields; accepted: 18"),
         ("swf", cut(SWF, "1 0 30 600", "1 0 30 x"), "trace:4: field 4: 'x' is not a number"),
         ("swf", cut(SWF, "1 0 30 600", "1 -1 30 600"), "trace:4: field 2: -1 is not accepted"),

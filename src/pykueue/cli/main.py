@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 import sys
+from typing import Any
 
 import click
 
@@ -93,6 +94,13 @@ class LazyGroup(click.Group):
         if ctx.info_name == PLUGIN_NAME and args[0] not in COMMANDS:
             raise UsageError(f'unknown command "{args[0]}" for "{ctx.info_name}"', PLUGIN_NAME)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(128 + signal.SIGINT)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 
 from pykueue.simulate.journal import DecisionLog
@@ -52,6 +54,16 @@ def _run(prepared: Prepared, number: int, seed: int, folder: Path | None) -> Out
     return run(prepared, prepared.variants[number], seed, folder)
 
 
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Processes that are started meanwhile leave SIGINT, which a terminal sends to all, to this one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def run_all(
     prepared: Prepared, runs: list[Run], processes: int, folder: Path | None = None
 ) -> Iterator[Outcome]:
@@ -63,12 +75,17 @@ def run_all(
     context = multiprocessing.get_context("forkserver")
     pool = ProcessPoolExecutor(min(processes, len(runs)), mp_context=context)
     try:
-        waiting: set[Future[Outcome]] = {
-            pool.submit(_run, prepared, number, seed, folder) for number, seed in runs
-        }
+        with _sigint_blocked():
+            waiting: set[Future[Outcome]] = {
+                pool.submit(_run, prepared, number, seed, folder) for number, seed in runs
+            }
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for each in done:
                 yield each.result()
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

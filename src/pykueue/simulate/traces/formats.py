@@ -235,7 +235,7 @@ def swf(file: Path, zone: ZoneInfo) -> Iterator[Record]:
 
     Times are seconds from the `UnixStartTime` of the header. A processor is one core.
     """
-    begin = 0.0
+    begin, number, has_jobs = 0.0, 1, False
     for number, line in lines(file):
         text = line.strip()
         if text.startswith(";"):
@@ -245,6 +245,7 @@ def swf(file: Path, zone: ZoneInfo) -> Iterator[Record]:
             continue
         if not text:
             continue
+        has_jobs = True
         cells = text.split()
         if len(cells) != _SWF_FIELDS:
             raise TraceError(file, number, "", f"{len(cells)} fields; accepted: {_SWF_FIELDS}")
@@ -272,6 +273,8 @@ def swf(file: Path, zone: ZoneInfo) -> Iterator[Record]:
             failed=values[10] == 0,
             line=number,
         )
+    if not has_jobs:
+        raise TraceError(file, number, "", f"no jobs; accepted: lines of {_SWF_FIELDS} fields")
 
 
 def _swf_number(file: Path, line: int, index: int, text: str) -> float:

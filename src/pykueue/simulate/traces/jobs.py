@@ -84,7 +84,7 @@ class TraceJobs:
                     continue  # never ran, or asked for nothing
                 if record.submitted < last:
                     why = f"job {record.name} was submitted before {_OUT_OF_ORDER} jobs that stand before it"
-                    raise TraceError(self._file, number + 1, "", why)
+                    raise TraceError(self._file, record.line, "", why)
                 heappush(heap, (record.submitted, number, record))
                 if len(heap) > _OUT_OF_ORDER:
                     last, _, found = heappop(heap)
