@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from manager_stack import job
-from multikueue_world import NAMESPACE, Clusters, dispatched, kubeconfig, secret
+from multikueue_world import NAMESPACE, Clusters, cluster, dispatched, kubeconfig, secret
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
@@ -17,9 +17,11 @@ from pykueue.api.resources import (
     CLUSTER_QUEUES,
     JOBS,
     MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
     SECRETS,
     WORKLOADS,
 )
+from pykueue.jobs.remote import remote_workload
 from pykueue.jobs.slices import replaced_key
 from pykueue.manager.multikueue.remote import PATIENCE
 
@@ -278,3 +280,51 @@ def test_end_of_an_elastic_job_counts_for_a_slice_that_was_stopped_before_it_got
 
     gates = "featureGates: {ElasticJobsViaWorkloadSlices: true}\n"
     dispatched(test, "w1", configuration=gates)
+
+
+def test_end_of_an_elastic_job_counts_where_its_worker_has_another_name_meanwhile() -> None:
+    async def test(c: Clusters) -> None:
+        await c.manager.apply(job("a", annotations={names.ELASTIC_JOB_ANNOTATION: "true"}, completions=4))
+        await c.wait()
+        worker = c.workers["w1"]
+        await worker.run_job("a")
+        await c.wait()
+        c.lines["w1"].cut()
+        await c.manager.patch(JOBS, "a", {"spec": {"parallelism": 2}})
+        await c.wait()
+        (name,) = [key_of(one)[1] for one in await c.manager.workloads() if replaced_key(one) is not None]
+        await worker.stop_manager()
+        await worker.finish_job("a")  # its Workload there is not finished before a manager runs again
+        await c.manager.client.delete(MULTIKUEUE_CLUSTERS, "w1")
+        c.lines["w1"].restore()
+        await c.manager.client.create(MULTIKUEUE_CLUSTERS, cluster("new", "w1-kubeconfig"))
+        await c.manager.patch(MULTIKUEUE_CONFIGS, "config", {"spec": {"clusters": ["new"]}})
+        await c.wait(1000)
+        assert await c.workers_of("a") == ["w1"]
+        await worker.start_manager()
+        await c.wait(60)
+        assert conditions.is_finished(await c.manager.get(WORKLOADS, name))
+        assert condition_of((await c.manager.job("a"))["status"], "Complete")
+        assert (await c.jobs(), await c.copies()) == ([], [])
+
+    gates = "featureGates: {ElasticJobsViaWorkloadSlices: true}\n"
+    dispatched(test, "w1", configuration=gates)
+
+
+def test_restored_worker_stops_a_job_of_another_worker_that_cannot_be_reached() -> None:
+    async def test(c: Clusters) -> None:
+        await c.make_busy("w2")
+        await c.manager.apply(job("a"))
+        await c.wait()
+        await c.workers["w1"].run_job("a")
+        await c.workers["w2"].finish_job("busy")
+        await c.wait()
+        c.lines["w1"].cut()
+        workload = await c.manager.workload("a")
+        # As if restored from a state in which it had admitted the job.
+        await c.workers["w2"].client.create(WORKLOADS, remote_workload(workload, "multikueue"))
+        assert await c.has_copy("w2")
+        await c.wait(10)
+        assert not await c.has_copy("w2")
+
+    dispatched(test, "w1", "w2")

@@ -33,6 +33,7 @@ from pykueue.manager.indexes import is_group_workload
 
 from .adapters import DispatchedJob, DispatchedPods, DispatchedSet, ExternalJob, Home, ManagedJob
 from .remote import Session, is_dispatched
+from .state import end_of
 
 #: Seconds after which a status that could not be copied yet is looked at again.
 DEFERRED = 2.0
@@ -130,8 +131,10 @@ class RemoteJobs:
         """Remove the copy of a slice that another one has replaced, once the job is that other one's.
 
         The job is removed too where none of its slices runs on the worker any more: while it could not be
-        reached, another one got the larger slice.
+        reached, another one got the larger slice. Its end is kept until the larger slice has it.
         """
+        if end_of(session.workloads.get(*key) or {}) is not None and self.unfinished_slices(key):
+            return
         if not session.jobs_of(key) or not self._runs_on(session, key):
             await self.remove(session, key)
 

@@ -8,10 +8,16 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
 from pykueue.jobs.remote import may_run_remotely
+from pykueue.jobs.slices import REPLACED
 from pykueue.manager.checks.answers import READY
 
 from .remote import Session
 
+OUT_OF_SYNC = "OutOfSync"
+#: Reason of a Workload that is finished although its job has not run.
+NEVER_STARTED = "FailedToStart"
+#: Reasons of a finished copy that say nothing about the job's end.
+_NO_ENDS = (REPLACED, OUT_OF_SYNC, NEVER_STARTED)
 #: Fields of a spec in which a copy may differ from the Workload for a while.
 PUSHED = ("priority", "priorityClassRef")
 
@@ -73,6 +79,12 @@ def is_last(workload: Mapping[str, Any], check: Mapping[str, Any]) -> bool:
     """Whether all other checks are Ready."""
     checks = get(workload, "status", "admissionChecks") or ()
     return all(one.get("state") == READY for one in checks if one.get("name") != check.get("name"))
+
+
+def end_of(copy: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The condition Finished of a copy that shows how the job ended; None where it shows no end of it."""
+    end = conditions.condition(copy, conditions.FINISHED) if conditions.is_finished(copy) else None
+    return None if end is None or end.get("reason") in _NO_ENDS else end
 
 
 def is_draining(workload: Mapping[str, Any]) -> bool:

@@ -29,20 +29,26 @@ from .dispatch import Dispatcher, Nomination, Workers
 from .jobs import DEFERRED, RemoteJobs, runs_remotely
 from .preemption import GATE, Opening, gated, next_opening
 from .remote import BusyError, RemoteCluster, Session
-from .state import PUSHED, Dispatch, compared, is_deactivated, is_draining, is_last, with_nodes_chosen
+from .state import (
+    NEVER_STARTED,
+    OUT_OF_SYNC,
+    PUSHED,
+    Dispatch,
+    compared,
+    end_of,
+    is_deactivated,
+    is_draining,
+    is_last,
+    with_nodes_chosen,
+)
 
 EVICTED_HERE = "EvictedOnManagerCluster"
-OUT_OF_SYNC = "OutOfSync"
-#: Reason of a Workload that is finished although its job has not run.
-NEVER_STARTED = "FailedToStart"
 #: Reason of Finished of a Workload whose job failed.
 FAILED = "Failed"
 #: Message of the check of a Workload that is itself a copy.
 COPY = "The workload was dispatched here by another cluster and is not dispatched again"
 #: Seconds; a shorter rest of a time-out counts as none.
 _MOMENT = 0.001
-#: Reasons of a finished copy that say nothing about the job's end.
-_NO_ENDS = (REPLACED, OUT_OF_SYNC, NEVER_STARTED)
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +167,8 @@ class WorkloadDispatcher:
         if over or not conditions.has_quota(workload):
             self._dispatcher.forget(uid)
             if conditions.reason(workload, conditions.FINISHED) == REPLACED and not is_deleting(workload):
+                if self._may_have_moved(key):
+                    return None
                 for _, error in await self._on_each(self._holders(key), key, self._jobs.remove_unbound):
                     raise error
                 return None
@@ -187,6 +195,11 @@ class WorkloadDispatcher:
         clusters = self._clusters_of(str(check.get("name")))
         able = {name: one for name, one in self.sessions().items() if job.framework in one.jobs}
         return await self._advance(Dispatch(workload, check, clusters, able), job)
+
+    def _may_have_moved(self, key: Key) -> bool:
+        """Whether an unfinished slice names a worker that there is not: it may have got another name."""
+        named = (get(one, "status", "clusterName") for one in self._jobs.unfinished_slices(key))
+        return any(name and name not in self._remotes for name in named)
 
     async def _clear_status(self, workload: Object, clusters: Sequence[str]) -> float | None:
         """Note that no pods run of a job that no worker has any more.
@@ -215,10 +228,10 @@ class WorkloadDispatcher:
             done, again = await self._finished(d, d.earliest(conditions.FINISHED, finished), job)
             if done:
                 return again
+        if await self._ended_earlier(d, job):
+            return None
         evicted = [name for name, copy in d.copies.items() if conditions.is_evicted(copy)]
         if d.is_stopping:
-            if d.recorded in d.sessions and await self._ended_earlier(d, job):
-                return None
             return await self._stop_here(d, job)
         if not conditions.is_active(d.workload):
             return None  # it is about to be evicted, and until then nothing is offered, changed or removed
@@ -234,8 +247,7 @@ class WorkloadDispatcher:
         if admitted:
             return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), job)
         if d.recorded in d.sessions and not d.is_ready and replaced_key(d.workload) is not None:
-            if not await self._ended_earlier(d, job):
-                await self._offer_growth(d)
+            await self._offer_growth(d)
             return None
         if d.is_ready or d.recorded:
             return await self._lost(d)
@@ -292,17 +304,17 @@ class WorkloadDispatcher:
         return True, None
 
     async def _ended_earlier(self, d: Dispatch, job: DispatchedJob) -> bool:
-        """Whether an elastic job has ended on its worker before that got its present slice, which is
-        finished then."""
-        session = d.sessions[d.recorded]
-        for earlier in job.bound_otherwise(session):
-            copy = session.workloads.get(*earlier) or {}
-            if not conditions.is_finished(copy) or not job.shows_end(session):
-                continue
-            end = conditions.condition(copy, conditions.FINISHED) or {}
-            if d.is_stopping and end.get("reason") == FAILED and job.was_stopped(session):
-                continue
-            if end.get("reason") not in _NO_ENDS:
+        """Whether an elastic job has ended on a worker before that got its present slice, which is finished
+        then."""
+        if replaced_key(d.workload) is None:
+            return False
+        for session in d.sessions.values():
+            for earlier in job.bound_otherwise(session):
+                end = end_of(session.workloads.get(*earlier) or {})
+                if end is None or not job.shows_end(session):
+                    continue
+                if d.is_stopping and end.get("reason") == FAILED and job.was_stopped(session):
+                    continue
                 await job.synchronise(session)
                 await self._finish(d.key, end)
                 return True
@@ -329,6 +341,9 @@ class WorkloadDispatcher:
         for session in d.sessions.values():
             others = job.bound_otherwise(session)
             if not session.holds(d.key) and not others:
+                continue
+            if others and job.shows_end(session):
+                running = True  # until its manager there has finished its Workload, which shows how it ended
                 continue
             copy = d.copies.get(session.name)
             try:
@@ -394,6 +409,10 @@ class WorkloadDispatcher:
 
     async def _lost(self, d: Dispatch) -> float | None:
         """A worker has the job, and the copy that it admitted is not seen."""
+        if (
+            d.recorded in self._remotes
+        ):  # what others have is left from before, as in a restored state of theirs
+            await self.remove_everywhere(d.key, kept=d.recorded)
         if d.recorded and d.recorded not in d.sessions:
             left = self._left(d.recorded)
             if left > 0:

@@ -127,8 +127,10 @@ class Placements:
 
     def _started(self, name: str, worker: str) -> None:
         self.checked += 1
+        if (name, worker) in self._excused:
+            return
         for other in sorted(self._running[name] - {worker}):
-            if (name, other) not in self._excused and (name, worker) not in self._excused:
+            if (name, other) not in self._excused:
                 self._trace.violate(f"job {name} runs on {worker} while it runs on {other}")
         other = self._ended.get(name, worker)
         if other != worker and (name, other) not in self._excused:
