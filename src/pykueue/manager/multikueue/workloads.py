@@ -47,6 +47,8 @@ EVICTED_HERE = "EvictedOnManagerCluster"
 FAILED = "Failed"
 #: Message of the check of a Workload that is itself a copy.
 COPY = "The workload was dispatched here by another cluster and is not dispatched again"
+#: Seconds for which a choice among workers waits for those that a manager connects to, as after its start.
+CONNECTING = 1.0
 #: Seconds; a shorter rest of a time-out counts as none.
 _MOMENT = 0.001
 
@@ -244,6 +246,8 @@ class WorkloadDispatcher:
         admitted = [name for name, copy in d.copies.items() if runs_remotely(copy)]
         if d.recorded:
             admitted = [name for name in admitted if name == d.recorded]
+        if admitted and not d.recorded and (left := self._connecting(d)) > 0:
+            return left  # another one may have admitted it before
         if admitted:
             return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), job)
         if d.recorded in d.sessions and not d.is_ready and replaced_key(d.workload) is not None:
@@ -424,6 +428,13 @@ class WorkloadDispatcher:
                 text = f'The workload is not admitted any more on the worker cluster "{d.recorded}"'
         await self._answer(d.workload, d.check, Answer(RETRY, text))
         return None
+
+    def _connecting(self, d: Dispatch) -> float:
+        """Seconds for which workers that are being connected may still tell that they admitted a Workload."""
+        remotes = [self._remotes[name] for name in d.clusters if name in self._remotes]
+        waits = [one.lost_for() for one in remotes if one.session is None and one.problem is None]
+        left = CONNECTING - min(waits, default=CONNECTING)
+        return left if left > _MOMENT else 0.0
 
     def _left(self, name: str) -> float:
         """Seconds until a worker that is not connected counts as lost; 0 where it does."""
