@@ -39,7 +39,7 @@ def runner_load(
             size = 0
             while not size or states.stat().st_size != size:
                 size = states.stat().st_size if states.exists() else 0
-                if process.poll() is not None:
+                if not size and process.poll() is not None:
                     tail = (folder / "runner.log").read_text(errors="replace")[-2000:]
                     raise RuntimeError(f"the runner ended with {process.returncode}: {tail}")
                 time.sleep(0.5)
