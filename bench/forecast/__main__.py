@@ -49,11 +49,11 @@ def of_cluster(name: str, seed: int, futures: int, known: bool) -> list[Answered
         return list(answered(replace(made, jobs=named), ASKED, futures, laws))
 
 
-def of_openb(trace: Path, develop: bool, seed: int, futures: int) -> list[Answered]:
+def of_openb(trace: Path, develop: bool, seed: int, futures: int, foreseen: bool) -> list[Answered]:
     """The answers about the jobs of a list of pods."""
     with tempfile.TemporaryDirectory(prefix="pykueue-bench-") as folder:
         found, looks = plan_of(trace, DEVELOPED if develop else JUDGED, seed, Path(folder))
-        return list(answered(found, looks, futures))
+        return list(answered(found, looks, futures, foreseen=foreseen))
 
 
 def main() -> None:
@@ -68,7 +68,8 @@ def main() -> None:
     parser.add_argument(
         "--known-laws",
         action="store_true",
-        help="draw run times from the laws of the simulated cluster: what a perfect estimate of them gives",
+        help="draw run times from the laws of the simulated cluster, or of all jobs of the trace, those to "
+        "come included: what a perfect estimate of them gives",
     )
     parser.add_argument("--only", help="clusters whose name contains this")
     parser.add_argument("--processes", type=int, default=1)
@@ -85,7 +86,9 @@ def main() -> None:
         def runs() -> Iterator[tuple[str, list[Any]]]:
             if options.openb is not None:
                 tasks = [
-                    pool.submit(of_openb, options.openb, options.develop, seed, options.futures)
+                    pool.submit(
+                        of_openb, options.openb, options.develop, seed, options.futures, options.known_laws
+                    )
                     for seed in seeds
                 ]
                 yield options.openb.stem, tasks

@@ -52,6 +52,11 @@ class Cluster(Simulation):
         for at in looks:
             self._later(at, self._look)
 
+    @property
+    def finished(self) -> list[kueue.Workload]:
+        """All that have finished by the end."""
+        return self._done
+
     def shown(self, present: list[kueue.Workload], done: int) -> list[kueue.Workload]:
         """The Workloads of a look, finished ones included."""
         return [*present, *self._done[:done]]
@@ -102,15 +107,18 @@ class Known(RunTimes):
 
 
 def answered(
-    plan: Plan, looks: Iterable[float], futures: int, known: Known | None = None
+    plan: Plan, looks: Iterable[float], futures: int, known: RunTimes | None = None, foreseen: bool = False
 ) -> Iterator[Answered]:
     """At each of the times, the question about the workload in the middle of those that are pending.
 
-    With `known`, run times are drawn from their laws.
+    With `known`, run times are drawn from their laws. With `foreseen` they are learnt from all workloads that
+    ever finish in the simulation, those of the future included: what stands for their laws in a trace.
     """
     starts = _Starts()
     cluster = Cluster(plan, starts, looks)
     cluster.run()
+    if foreseen:
+        known = RunTimes(cluster.finished)
     for at, present, done in cluster.seen:
         pending = [each for each in present if not each.condition_is(QUOTA_RESERVED)]
         if not pending:
