@@ -16,7 +16,10 @@ COMMAND = [sys.executable, "-m", "pykueue.cli.main"]
 
 
 def started(command: list[str]) -> subprocess.Popen[str]:
-    """A command in a session of its own, as on a terminal: background jobs of scripts ignore Ctrl-C."""
+    """Start a command in its own session, with the default handling of SIGINT.
+
+    Shells start background jobs with SIGINT ignored, and child processes inherit that.
+    """
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

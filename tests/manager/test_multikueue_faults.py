@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from manager_stack import job
+from manager_stack import Stack, job
 from multikueue_world import NAMESPACE, Clusters, cluster, dispatched, kubeconfig, secret
 
 from pykueue.api import conditions
@@ -259,18 +259,32 @@ def test_deleted_workload_stays_until_its_worker_has_stopped_the_job() -> None:
     dispatched(test, "w1")
 
 
+ELASTIC = "featureGates: {ElasticJobsViaWorkloadSlices: true}\n"
+
+
+async def run_elastic(c: Clusters) -> Stack:
+    """An elastic job that runs on w1, which is returned."""
+    await c.manager.apply(job("a", annotations={names.ELASTIC_JOB_ANNOTATION: "true"}, completions=4))
+    await c.wait()
+    await c.workers["w1"].run_job("a")
+    await c.wait()
+    return c.workers["w1"]
+
+
+async def grow(c: Clusters) -> str:
+    """Add a pod to the elastic job; the name of the slice for it."""
+    await c.manager.patch(JOBS, "a", {"spec": {"parallelism": 2}})
+    await c.wait()
+    (name,) = [key_of(one)[1] for one in await c.manager.workloads() if replaced_key(one) is not None]
+    return name
+
+
 def test_end_of_an_elastic_job_counts_for_a_slice_that_was_stopped_before_it_got_to_the_worker() -> None:
     async def test(c: Clusters) -> None:
-        await c.manager.apply(job("a", annotations={names.ELASTIC_JOB_ANNOTATION: "true"}, completions=4))
-        await c.wait()
-        worker = c.workers["w1"]
-        await worker.run_job("a")
-        await c.wait()
+        worker = await run_elastic(c)
         c.lines["w1"].cut()
         await worker.finish_job("a")
-        await c.manager.patch(JOBS, "a", {"spec": {"parallelism": 2}})
-        await c.wait()
-        (name,) = [key_of(one)[1] for one in await c.manager.workloads() if replaced_key(one) is not None]
+        name = await grow(c)
         await c.manager.patch(WORKLOADS, name, {"spec": {"active": False}})
         await c.wait()
         c.lines["w1"].restore()
@@ -278,21 +292,14 @@ def test_end_of_an_elastic_job_counts_for_a_slice_that_was_stopped_before_it_got
         assert conditions.is_finished(await c.manager.get(WORKLOADS, name))
         assert condition_of((await c.manager.job("a"))["status"], "Complete")
 
-    gates = "featureGates: {ElasticJobsViaWorkloadSlices: true}\n"
-    dispatched(test, "w1", configuration=gates)
+    dispatched(test, "w1", configuration=ELASTIC)
 
 
 def test_end_of_an_elastic_job_counts_where_its_worker_has_another_name_meanwhile() -> None:
     async def test(c: Clusters) -> None:
-        await c.manager.apply(job("a", annotations={names.ELASTIC_JOB_ANNOTATION: "true"}, completions=4))
-        await c.wait()
-        worker = c.workers["w1"]
-        await worker.run_job("a")
-        await c.wait()
+        worker = await run_elastic(c)
         c.lines["w1"].cut()
-        await c.manager.patch(JOBS, "a", {"spec": {"parallelism": 2}})
-        await c.wait()
-        (name,) = [key_of(one)[1] for one in await c.manager.workloads() if replaced_key(one) is not None]
+        name = await grow(c)
         await worker.stop_manager()
         await worker.finish_job("a")  # its Workload there is not finished before a manager runs again
         await c.manager.client.delete(MULTIKUEUE_CLUSTERS, "w1")
@@ -307,8 +314,7 @@ def test_end_of_an_elastic_job_counts_where_its_worker_has_another_name_meanwhil
         assert condition_of((await c.manager.job("a"))["status"], "Complete")
         assert (await c.jobs(), await c.copies()) == ([], [])
 
-    gates = "featureGates: {ElasticJobsViaWorkloadSlices: true}\n"
-    dispatched(test, "w1", configuration=gates)
+    dispatched(test, "w1", configuration=ELASTIC)
 
 
 def test_restored_worker_stops_a_job_of_another_worker_that_cannot_be_reached() -> None:

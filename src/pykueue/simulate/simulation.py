@@ -83,8 +83,6 @@ class Simulation:
         self._writes = Writes(plan.outside.limit)
         #: Workloads whose preemption has not been written yet.
         self._preempting: set[str] = set()
-        #: When the last preemption of the cycle being carried out is written.
-        self._preempted_at = 0.0
         self._accounting = UsageAccounting(self.outcome, plan)
         self._budgets = BudgetLedgers(self.driver, plan.start)
         #: Hosts that failed or were drained.
@@ -191,10 +189,10 @@ class Simulation:
             self._pace.begin(now)
             self.outcome.cycles += 1
             self._evicted.clear()
-            decisions, self._preempted_at = driver.cycle(), now
+            decisions = driver.cycle()
             for decision in decisions:
                 self._decided(decision, now)
-            self._pace.busy_until(self._writes.cycle(decisions, self._preempted_at, now))
+            self._pace.busy_until(self._writes.cycle(decisions, now))
             self._happened(driver.carry_out(self._unseen, self._preempting), now)
             self._follow(now)
             for key in self._evicted:
@@ -327,7 +325,6 @@ class Simulation:
                 self._settle(key, at)
 
         self._preempting.add(key)
-        self._preempted_at = written
         self._later(written, evict)
 
     def _preempted(self, decision: Preempt, life: Life, now: float) -> None:

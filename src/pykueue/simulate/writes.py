@@ -38,6 +38,8 @@ class Writes:
         self._limit = limit
         #: When the requests made so far would be sent by a client that allows no bursts.
         self._sent = 0.0
+        #: When the last preemption is written.
+        self._preempted = 0.0
         #: What was written last of each workload that waits, by key.
         self._reasons: dict[str, tuple[str, str]] = {}
         #: Requests so far.
@@ -49,14 +51,18 @@ class Writes:
 
     def preemption(self, now: float) -> float:
         """When a preemption that is decided now has been written."""
-        return now if self._limit is None else self._send(self._limit, self._limit.per_preemption, now)
+        if self._limit is None:
+            return now
+        self._preempted = self._send(self._limit, self._limit.per_preemption, now)
+        return self._preempted
 
-    def cycle(self, decisions: Sequence[Decision], preempted: float, now: float) -> float:
-        """When a cycle ends that decided this now, and whose preemptions are written at a time."""
-        limit, end = self._limit, now
+    def cycle(self, decisions: Sequence[Decision], now: float) -> float:
+        """When a cycle ends that decided this now; its preemptions have been passed to `preemption`."""
+        limit = self._limit
         if limit is None or not limit.cycles_wait:
-            return end
-        end = max(end, preempted)
+            return now
+        # Preemptions of earlier cycles were written before this one began.
+        end = max(now, self._preempted)
         for decision in decisions:
             if isinstance(decision, Requeue):
                 reason = (decision.reason, message(decision))

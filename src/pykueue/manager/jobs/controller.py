@@ -414,8 +414,8 @@ class JobController:
 
     def _is_dispatched(self, workload: Object) -> bool:
         """Whether a worker cluster may run the job; MultiKueue clears the name of one that no longer does."""
-        runs = may_run_remotely(workload) and self._cluster.multikueue_state(workload) is not None
-        return runs and self._gates["MultiKueue"]
+        runs = self._runs_on_worker(workload) and may_run_remotely(workload)
+        return runs and self._cluster.multikueue_state(workload) is not None
 
     async def _delete_workload(self, job: Object, workload: Object) -> None:
         if not self._is_dispatched(workload):

@@ -7,7 +7,6 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
-from pykueue.jobs.remote import may_run_remotely
 from pykueue.jobs.slices import REPLACED
 from pykueue.manager.checks.answers import READY
 
@@ -48,8 +47,8 @@ class Dispatch:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the job has to stop on its worker: the Workload is evicted or being deleted."""
-        return conditions.is_evicted(self.workload) or is_deleting(self.workload)
+        """Whether the job has to stop on its worker."""
+        return is_stopping(self.workload)
 
     @property
     def is_ready(self) -> bool:
@@ -87,9 +86,9 @@ def end_of(copy: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None if end is None or end.get("reason") in _NO_ENDS else end
 
 
-def is_draining(workload: Mapping[str, Any]) -> bool:
-    """Whether a Workload is being deleted of which a worker may run the job."""
-    return is_deleting(workload) and may_run_remotely(workload)
+def is_stopping(workload: Mapping[str, Any]) -> bool:
+    """Whether the job of a Workload has to stop on its worker: it is evicted or being deleted."""
+    return conditions.is_evicted(workload) or is_deleting(workload)
 
 
 def is_deactivated(copy: Mapping[str, Any]) -> bool:

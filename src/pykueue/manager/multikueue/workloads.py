@@ -15,7 +15,7 @@ from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced
 from pykueue.clock import Clock
-from pykueue.jobs.remote import remote_workload
+from pykueue.jobs.remote import may_run_remotely, remote_workload
 from pykueue.jobs.slices import REPLACED, counts_of, is_elastic, replaced_key, with_counts
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, EventRecorder
@@ -37,8 +37,8 @@ from .state import (
     compared,
     end_of,
     is_deactivated,
-    is_draining,
     is_last,
+    is_stopping,
     with_nodes_chosen,
 )
 
@@ -145,7 +145,7 @@ class WorkloadDispatcher:
         for name, session in self.sessions().items():
             for key in sorted(session.workload_keys()):
                 workload = self._cluster.workload(key)
-                if workload is None or (is_deleting(workload) and not is_draining(workload)):
+                if workload is None or (is_deleting(workload) and not may_run_remotely(workload)):
                     for _, error in await self._on_each([session], key, self._jobs.remove):
                         log.info("garbage collection on worker %s: %s; trying again", name, error)
 
@@ -165,7 +165,7 @@ class WorkloadDispatcher:
             return None
         check = self._cluster.multikueue_state(workload)
         uid = str(workload["metadata"].get("uid"))
-        over = conditions.is_finished(workload) or (is_deleting(workload) and not is_draining(workload))
+        over = conditions.is_finished(workload) or (is_deleting(workload) and not may_run_remotely(workload))
         if over or not conditions.has_quota(workload):
             self._dispatcher.forget(uid)
             if conditions.reason(workload, conditions.FINISHED) == REPLACED and not is_deleting(workload):
@@ -177,16 +177,16 @@ class WorkloadDispatcher:
             await self.remove_everywhere(key)
             clusters = () if check is None else self._clusters_of(str(check["name"]))
             return None if over else await self._clear_status(workload, clusters)
-        evicted = conditions.is_evicted(workload) or is_draining(workload)
-        if not evicted and (check is None or check.get("state") == REJECTED):
+        stopping = is_stopping(workload)
+        if not stopping and (check is None or check.get("state") == REJECTED):
             return None
-        if not evicted and check is not None and names.MULTIKUEUE_ORIGIN_LABEL in labels_of(workload):
+        if not stopping and check is not None and names.MULTIKUEUE_ORIGIN_LABEL in labels_of(workload):
             # Its job is created here only once it is admitted: a further cluster would have nothing to run.
             await self._answer(workload, check, Answer(PENDING, COPY))
             return None
         job = self._jobs.of(workload)
         why = self._jobs.missing_adapter(workload) if job is None else job.refusal()
-        if why and not evicted and check is not None:
+        if why and not stopping and check is not None:
             await self._answer(workload, check, Answer(REJECTED, why))
             return None
         if job is None or not job.exists:
@@ -375,7 +375,7 @@ class WorkloadDispatcher:
         """Note that no worker runs the job of a Workload any more that is evicted or being deleted."""
 
         def step(current: Object) -> Object | None:
-            if not (conditions.is_evicted(current) or is_deleting(current)):
+            if not is_stopping(current):
                 return None
             return replaced(current, ("status", "clusterName"), None)
 
@@ -444,12 +444,12 @@ class WorkloadDispatcher:
 
     def _lost_for(self, name: str) -> float:
         """Seconds since the connection to a worker was lost."""
-        now = self._clock.monotonic()
         remote = self._remotes.get(name)
-        since = None if remote is None else remote.lost_since
         if remote is not None:
             self._missed.pop(name, None)
-        return now - (self._missed.setdefault(name, now) if since is None else since)
+            return remote.lost_for()
+        now = self._clock.monotonic()
+        return now - self._missed.setdefault(name, now)
 
     # Copies
 
