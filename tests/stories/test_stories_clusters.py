@@ -214,6 +214,27 @@ def test_group_that_ends_on_its_worker_before_all_of_its_pods_are_there_is_not_f
     play(story, "w1")
 
 
+def test_evicted_group_ends_where_a_pod_has_failed_that_is_not_to_be_retried() -> None:
+    async def story(c: Clusters) -> None:
+        pods = group("g", 2, "1000s")
+        pods[0]["metadata"]["annotations"] |= {
+            "sim.pykueue.io/run-time": "10s",
+            "sim.pykueue.io/exit-code": "1",
+        }
+        for one in pods:
+            one["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = "false"
+        await c.manager.create(*pods)
+        await c.wait(30)
+        assert await c.manager.phases("g-") == ["Failed", "Running"]
+        await c.manager.patch(WORKLOADS, "g", {"spec": {"active": False}})
+        await c.wait(60)
+        assert reason(await c.manager.workload("g"), "Finished") == ("True", "Failed")
+        assert await c.manager.phases("g-") == ["Failed"]
+        assert await c.left() == []
+
+    play(story, "w1")
+
+
 def test_failed_pod_of_a_group_is_replaced_on_its_worker() -> None:
     async def story(c: Clusters) -> None:
         first, second = group("g", 2, "1000s")

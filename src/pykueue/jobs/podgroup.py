@@ -168,10 +168,26 @@ class PodGroup:
         text = f"Pods succeeded: {succeeded}/{self.total}."
         if succeeded >= self.total:
             return Outcome(True, text)
-        unretriable = any(
-            annotations_of(pod).get(names.RETRIABLE_IN_GROUP_ANNOTATION) == "false" for pod in self.pods
-        )
-        return Outcome(False, text) if unretriable and all(map(has_ended, self.pods)) else None
+        return Outcome(False, text) if self._is_unretriable and all(map(has_ended, self.pods)) else None
+
+    def outcome_without_quota(self) -> Outcome | None:
+        """How it ended, its Workload having no quota; None where it may start.
+
+        One with a failed pod that is not to be retried cannot: the others would wait for a replacement. Those
+        of a dispatched group are still there; on one cluster they were deleted when it was evicted.
+        """
+        if (outcome := self.outcome()) is not None or self.is_serving or not self._is_unretriable:
+            return outcome
+        failed = any(_phase(pod) == "Failed" for pod in self.pods)
+        if not failed or not self.missing or self.started():
+            return None
+        succeeded = sum(_phase(pod) == "Succeeded" for pod in self.pods)
+        return Outcome(False, f"Pods succeeded: {succeeded}/{self.total}.")
+
+    @property
+    def _is_unretriable(self) -> bool:
+        marks = (annotations_of(pod).get(names.RETRIABLE_IN_GROUP_ANNOTATION) for pod in self.pods)
+        return any(mark == "false" for mark in marks)
 
     def reclaimable(self) -> dict[str, int]:
         """Pods per role that will not run again although the group goes on."""

@@ -27,6 +27,7 @@ from pykueue.api.objects import (
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS
 from pykueue.jobs import workload as construction
+from pykueue.jobs.base import Outcome
 from pykueue.jobs.pod import is_gated, suspending_parent, ungated
 from pykueue.jobs.pod_owners import STATEFUL_SET, plain_owner
 from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, is_held, role
@@ -209,7 +210,7 @@ class PodGroupController(_PodsController):
                 await self._set_status(workload, partial(transitions.unfinished, runs=runs, now=now))
             else:
                 await self._close(group, workload)
-        elif (outcome := group.outcome()) is not None:
+        elif (outcome := _outcome(group, workload)) is not None:
             await self._finish(group.first, workload, outcome)
         else:
             await self._synchronise_group(group, workload)
@@ -351,7 +352,7 @@ class PodGroupController(_PodsController):
         A pod that came after the end of its group never became an owner.
         """
         never_started = conditions.reason(workload, conditions.FINISHED) in NEVER_STARTED
-        if group.outcome() is not None or (never_started and not group.started()):
+        if _outcome(group, workload) is not None or (never_started and not group.started()):
             return False
         owners = {one.get("uid") for one in get(workload, "metadata", "ownerReferences") or ()}
         for pod in group.pods:
@@ -480,6 +481,11 @@ class PodGroupController(_PodsController):
 def pod_owner(pod: Mapping[str, Any]) -> Object:
     """How the Workload of a group names one of its pods: as an owner, not as its controller."""
     return plain_owner(pod, PODS)
+
+
+def _outcome(group: PodGroup, workload: Mapping[str, Any]) -> Outcome | None:
+    """How a group with this Workload ended; None while it has not."""
+    return group.outcome() if conditions.has_quota(workload) else group.outcome_without_quota()
 
 
 def _waiting_for_replacements(workload: Object, group: PodGroup, now: float) -> Object:

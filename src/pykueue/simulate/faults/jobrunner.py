@@ -76,8 +76,8 @@ class JobRunner:
         """React to a write of a Workload: collect one whose owner is gone already, and its variants."""
         if after is None and before is not None and has_variants(before):
             self._spawn(self._collect(before["metadata"]["namespace"], str(before["metadata"]["uid"])))
-        owner = controller_of(after) if after is not None and before is None else None
-        if after is not None and owner is not None:
+        owner = controller_of(after) if after is not None else None
+        if after is not None and owner is not None and (before is None or owner != controller_of(before)):
             self._spawn(self._collect(after["metadata"]["namespace"], str(owner["uid"]), owner))
 
     def stop(self) -> list[asyncio.Task[None]]:
