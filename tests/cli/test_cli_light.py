@@ -155,3 +155,26 @@ def test_server_without_the_manager_does_not_import_the_engine() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_garbage_collector_leaves_modules_alone_that_a_command_imports() -> None:
+    program = (
+        "import gc, sys\n"
+        "from pykueue.cli.main import program\n"
+        "during_imports = []\n"
+        "def searched(phase, info):\n"
+        "    module = sys.modules.get('pykueue.cli.schedule')\n"
+        "    during_imports.append(module is None or module.__spec__._initializing)\n"
+        "gc.callbacks.append(searched)\n"
+        "try:\n"
+        "    program('pykueue')\n"
+        "finally:\n"
+        "    print(gc.isenabled(), gc.get_freeze_count() > 50_000, sum(during_imports))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "schedule", "-f", str(EXAMPLE)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.endswith("\nTrue True 0\n"), done.stdout
