@@ -210,6 +210,23 @@ def test_job_that_a_worker_got_before_its_connection_broke_is_given_to_no_other(
     dispatched(test, "w1", "w2")
 
 
+def test_worker_that_is_missing_long_after_a_restart_gets_its_whole_time() -> None:
+    async def test(c: Clusters) -> None:
+        await c.make_busy("w2")
+        await c.manager.apply(job("a"))
+        await c.wait()
+        await c.workers["w2"].finish_job("busy")
+        await c.manager.stop_manager()
+        await c.manager.start_manager()
+        await c.wait(600)
+        await c.manager.client.delete(MULTIKUEUE_CLUSTERS, "w1")
+        await c.wait(600)
+        assert (await c.status())["clusterName"] == "w1"
+        assert await c.workers_of("a") == ["w1"]
+
+    dispatched(test, "w1", "w2")
+
+
 def test_job_that_was_edited_is_not_given_to_another_worker_while_its_own_cannot_be_reached() -> None:
     async def test(c: Clusters) -> None:
         await c.make_busy("w2")

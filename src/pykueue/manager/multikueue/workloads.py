@@ -86,6 +86,10 @@ class WorkloadDispatcher:
         #: Since when workers that no MultiKueueCluster describes were missed.
         self._missed: dict[str, float] = {}
 
+    def described(self, name: str) -> None:
+        """A MultiKueueCluster describes a worker: it is not missed any more."""
+        self._missed.pop(name, None)
+
     def parts(self, workload: Object) -> Sequence[Object] | None:
         """The Workloads of all groups of the same LeaderWorkerSet; None for those of other jobs."""
         return self._jobs.parts(workload)
@@ -446,7 +450,6 @@ class WorkloadDispatcher:
         """Seconds since the connection to a worker was lost."""
         remote = self._remotes.get(name)
         if remote is not None:
-            self._missed.pop(name, None)
             return remote.lost_for()
         now = self._clock.monotonic()
         return now - self._missed.setdefault(name, now)
