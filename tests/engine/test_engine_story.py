@@ -8,7 +8,8 @@ import pytest
 from engine_world import World
 
 from pykueue.engine import DecisionLog, Engine, EngineError, Requeue
-from pykueue.engine.decision_log import FIRST_KEPT, PACKED_TOGETHER
+from pykueue.engine.decision_log import PACKED_TOGETHER
+from pykueue.engine.log_entries import FIRST_KEPT
 from pykueue.engine.story import data, text
 
 

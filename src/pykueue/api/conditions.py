@@ -16,7 +16,7 @@ from pykueue.api.kueue.names import PREEMPTED as PREEMPTED
 from pykueue.api.kueue.names import QUOTA_RESERVED as QUOTA_RESERVED
 from pykueue.api.kueue.names import REQUEUED as REQUEUED
 from pykueue.api.meta import parse_time
-from pykueue.api.objects import annotations_of, get
+from pykueue.api.objects import Object, annotations_of, get
 from pykueue.api.pending_reasons import DEACTIVATED as DEACTIVATED
 from pykueue.api.pending_reasons import MISCONFIGURED as MISCONFIGURED
 from pykueue.api.pending_reasons import ON_HOLD as ON_HOLD
@@ -37,18 +37,20 @@ Workload = Mapping[str, Any]
 def condition(workload: Workload, kind: str) -> Mapping[str, Any] | None:
     """The condition of that type, or None."""
     # The hottest read of the manager: hence no helper.
-    status = workload.get("status")
+    status: Object | None = workload.get("status")
     if status:
+        found: Object
         for found in status.get("conditions") or ():
             if found["type"] == kind:
-                return found  # type: ignore[no-any-return]
+                return found
     return None
 
 
 def is_true(workload: Workload, kind: str) -> bool:
     """Whether the condition is there and True."""
-    status = workload.get("status")
+    status: Object | None = workload.get("status")
     if status:
+        found: Object
         for found in status.get("conditions") or ():
             if found["type"] == kind:
                 return found["status"] == "True"  # type: ignore[no-any-return]

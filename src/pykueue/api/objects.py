@@ -15,7 +15,7 @@ def get(obj: Mapping[str, Any], *path: str) -> Any:
     """The value at `path`, or None where any step of it is missing."""
     value: Any = obj
     for key in path:
-        if value.__class__ is not dict:  # not isinstance: nothing is called more often than this
+        if type(value) is not dict:  # not isinstance: nothing is called more often than this
             return None
         value = value.get(key)
     return value
@@ -92,18 +92,23 @@ def without_finalizer(obj: Object, finalizer: str) -> Object:
 
 def replaced(obj: Mapping[str, Any], path: Iterable[str], value: Any) -> Object:
     """A copy of `obj` with `value` at `path`; None removes the field. The rest is shared."""
-    key, *rest = path
-    copy = dict(obj)
-    if rest:
-        inner = obj.get(key)
-        if value is None and not isinstance(inner, Mapping):
-            return copy
-        copy[key] = replaced(inner if isinstance(inner, Mapping) else {}, rest, value)
-    elif value is None:
-        copy.pop(key, None)
+    *above, last = path
+    result: Object = dict(obj)
+    copy = result
+    for key in above:
+        inner = copy.get(key)
+        if not isinstance(inner, dict):
+            if value is None:
+                return result
+            inner = {}
+        inner = inner.copy()
+        copy[key] = inner
+        copy = inner
+    if value is None:
+        copy.pop(last, None)
     else:
-        copy[key] = value
-    return copy
+        copy[last] = value
+    return result
 
 
 def changed(obj: Mapping[str, Any], path: Iterable[str], change: Callable[[Any], Any]) -> Object:
@@ -115,13 +120,18 @@ def changed(obj: Mapping[str, Any], path: Iterable[str], change: Callable[[Any],
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
     """The JSON merge patch that turns `old` into `new`: lists whole, removed fields as null."""
     patch: Object = {}
-    for key in {**old, **new}:
-        before, after = old.get(key), new.get(key)
-        if before == after:
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        old, new = dict(old), dict(new)
+    for key, before in old.items():
+        after = new.get(key)
+        if before is after or before == after:  # most parts are shared
             continue
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
+        if isinstance(before, dict) and isinstance(after, dict):
             patch[key] = merge_patch(before, after)
         else:
+            patch[key] = after
+    for key, after in new.items():
+        if key not in old and after is not None:
             patch[key] = after
     return patch
 

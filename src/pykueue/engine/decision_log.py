@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, Final
 
-from msgspec import Struct
-
 from pykueue.api import encode, kueue
 from pykueue.api.meta import Condition, parse_time
 from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
@@ -25,10 +23,10 @@ from pykueue.engine.events import Event, Upsert
 from pykueue.engine.explain.render import reason_text
 
 from .entry_packing import Packed, pack
+from .log_entries import FIRST_KEPT, Change, Entry, Story
 
 #: Entries kept of one object: the first `FIRST_KEPT`, and of the others the newest.
 ENTRIES_MAX: Final = 64
-FIRST_KEPT: Final = 8
 #: Objects with entries; beyond it, those of the object longest without a new one are dropped.
 OBJECTS_MAX: Final = 10_000
 #: Objects whose entries are packed together.
@@ -39,44 +37,6 @@ FIELDS_MAX: Final = 8
 CREATED: Final = "created"
 DELETED: Final = "deleted"
 _FINISHED: Final = "condition Finished"
-
-
-class Change(Struct, frozen=True, gc=False):
-    """A difference between two versions of an object."""
-
-    object: str
-    """Kind and name, as in `Workload team/train` and `ClusterQueue a`."""
-    field: str
-    """`created`, `deleted`, a path (`spec.priority`), `condition TYPE` or `admissionCheck NAME`."""
-    before: str = ""
-    after: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class Entry(Struct, gc=False):
-    """One thing that happened; the same decision again is counted, not repeated."""
-
-    number: int
-    """Position among all entries of the engine."""
-    at: float
-    """Seconds since 1970."""
-    cycle: int
-    """Scheduling cycles that were complete, the one that decided this included."""
-    what: Change | Decision
-    count: int = 1
-    last_at: float = 0.0
-    """When it was decided for the last time, if `count` is more than 1."""
-
-
-class Story(Struct):
-    """Everything known to have happened to one workload."""
-
-    workload: str
-    """`namespace/name`."""
-    entries: list[Entry]
-    dropped: int
-    """Entries after the first `FIRST_KEPT` that are not kept any more."""
 
 
 @dataclass(slots=True)
@@ -90,7 +50,7 @@ class _Object:
     """Observed fields of a Workload."""
     spec: Any = None
     """Of a queue, as encoded."""
-    packed: Packed[Entry] | None = None
+    packed: Packed | None = None
     """The entries, in place of `entries`, while nothing more is expected to happen."""
     closed: bool = False
     """Whether they are to be packed with the next ones."""
@@ -228,7 +188,8 @@ class DecisionLog:
         if len(closed) < PACKED_TOGETHER:
             return
         self._closed = []
-        for each, packed in zip(closed, pack([each.entries for each in closed]), strict=True):
+        # Those that cannot be packed stay as they are.
+        for each, packed in zip(closed, pack([each.entries for each in closed]), strict=False):
             each.packed, each.entries, each.closed = packed, [], False
 
     def _add(self, known: _Object, at: float, what: Change | Decision) -> None:

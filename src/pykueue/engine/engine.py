@@ -22,7 +22,7 @@ from pykueue.engine.cycle.outcomes import Outcomes
 from pykueue.engine.cycle.rules import CycleRules
 from pykueue.engine.cycle.second_pass import SecondPass
 from pykueue.engine.cycle.tree_cycle import TreeCycle
-from pykueue.engine.decision_log import DecisionLog, Story
+from pykueue.engine.decision_log import DecisionLog
 from pykueue.engine.decisions import Decision, PendingReason, Requeue
 from pykueue.engine.errors import EngineError
 from pykueue.engine.event_handlers import EventHandlers
@@ -31,6 +31,7 @@ from pykueue.engine.explain.queries import Queries
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.flavors.plan import TopologyTerms
 from pykueue.engine.following import Following
+from pykueue.engine.log_entries import Story
 from pykueue.engine.options import Options
 from pykueue.engine.policies import NO_POLICIES, Policies
 from pykueue.engine.queues.cluster_queue import ClusterQueue

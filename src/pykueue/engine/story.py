@@ -14,9 +14,10 @@ from typing import Any
 from pykueue.api.hybrid import parts_of
 from pykueue.api.kueue.names import PREEMPTED
 from pykueue.api.meta import format_time
-from pykueue.engine.decision_log import CREATED, DELETED, FIRST_KEPT, Change, Entry, Story
+from pykueue.engine.decision_log import CREATED, DELETED
 from pykueue.engine.decisions import Admit, Assign, Decision, Delay, Evict, Preempt, Requeue
 from pykueue.engine.explain.render import PREEMPTION_CAUSES, message, proof_text
+from pykueue.engine.log_entries import FIRST_KEPT, Change, Entry, Story
 
 
 def data(story: Story) -> dict[str, Any]:

@@ -7,8 +7,8 @@ rests on it; a conflict means reading again and deciding again, never overwritin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from pykueue.api.objects import Key, Object, key_of, merge_patch
@@ -141,21 +141,41 @@ class Writer:
         Writers of the same object take turns. After a conflict the step is taken again from the object as it
         is then. Returns the object after the step, None when it is gone or the step is not to be taken.
         """
-        async with self._turn((informer.resource, key)):
-            obj = informer.get(*key)
-            for attempt in range(1, ATTEMPTS + 1):
-                desired = None if obj is None else step(obj)
-                if obj is None or desired is None:
+        turn = (informer.resource, key)
+        lock, users = self._locks.get(turn) or (asyncio.Lock(), 0)
+        self._locks[turn] = (lock, users + 1)
+        try:
+            async with lock:
+                return await self._updated(informer, key, step, subresource)
+        finally:
+            lock, users = self._locks[turn]
+            if users == 1:
+                del self._locks[turn]
+            else:
+                self._locks[turn] = (lock, users - 1)
+
+    async def _updated(
+        self,
+        informer: Informer,
+        key: tuple[str, str],
+        step: Callable[[Object], Mapping[str, Any] | None],
+        subresource: str,
+    ) -> Object | None:
+        """The object after the step, which is taken again after each conflict."""
+        obj = informer.get(*key)
+        for attempt in range(1, ATTEMPTS + 1):
+            desired = None if obj is None else step(obj)
+            if obj is None or desired is None:
+                return None
+            try:
+                return await self._patch(informer, obj, desired, subresource)
+            except ApiError as error:
+                if error.not_found:
+                    self._note_missing(informer, obj, error)
                     return None
-                try:
-                    return await self._patch(informer, obj, desired, subresource)
-                except ApiError as error:
-                    if error.not_found:
-                        self._note_missing(informer, obj, error)
-                        return None
-                    if not error.conflict or attempt == ATTEMPTS:
-                        raise
-                obj = await self.reread(informer, key)
+                if not error.conflict or attempt == ATTEMPTS:
+                    raise
+            obj = await self.reread(informer, key)
         return None
 
     async def reread(self, informer: Informer, key: tuple[str, str]) -> Object | None:
@@ -172,20 +192,6 @@ class Writer:
             raise
         informer.note(obj)
         return obj
-
-    @asynccontextmanager
-    async def _turn(self, key: Hashable) -> AsyncIterator[None]:
-        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
-        self._locks[key] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks[key]
-            if users == 1:
-                del self._locks[key]
-            else:
-                self._locks[key] = (lock, users - 1)
 
 
 class UnansweredWrites(Generic[K]):
