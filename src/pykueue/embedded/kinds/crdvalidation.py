@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -46,10 +47,10 @@ _FLAGS = (
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 
 
-#: What was found last, by path and schema: the same schema is checked ahead and again with its definition,
-#: and at each change of something else in it.
-_found: OrderedDict[tuple[str, bytes], list[Cause]] = OrderedDict()
-_FOUND_LIMIT = 16
+#: What was found last, by the digest of path and schema: the same schema is checked ahead and again with its
+#: definition, at each change of something else in it, and by every server of this process.
+_found: OrderedDict[bytes, list[Cause]] = OrderedDict()
+_FOUND_LIMIT = 64
 
 
 def check_custom_schema(openapi: Any, path: str) -> list[Cause]:
@@ -72,8 +73,8 @@ def check_ahead(openapi: Any, path: str) -> Iterator[None]:
     _found.move_to_end(key)
 
 
-def _key(openapi: Any, path: str) -> tuple[str, bytes]:
-    return path, orjson.dumps(openapi)
+def _key(openapi: Any, path: str) -> bytes:
+    return sha256(orjson.dumps([path, openapi])).digest()
 
 
 def _check_in_steps(openapi: Any, path: str, causes: list[Cause]) -> Iterator[None]:
