@@ -37,6 +37,7 @@ from pykueue.manager.components import Component
 from pykueue.manager.configuration import parse
 from pykueue.manager.manager import Manager
 from pykueue.manager.multikueue.kubeconfig import Target
+from pykueue.simulate.faults.stage import copied
 from queue_manifests import QUEUES
 
 Object = dict[str, Any]
@@ -117,8 +118,24 @@ _PLURALS = {
 }
 
 
+_installed: list[MemoryStore] = []
+
+
+async def installed_store(clock: Clock) -> MemoryStore:
+    """A new store that holds what an API server with the manager's kinds does: they are installed once."""
+    if not _installed:
+        server = Server(MemoryStore(), clock, random.Random(0))
+        await server.start()
+        await server.install_crds(crds())
+        await server.stop()
+        _installed.append(server.store)
+    return copied(_installed[0])
+
+
 class Stack:
     """A running cluster and its manager."""
+
+    server: Server
 
     def __init__(self, clock: Clock, configuration: str, seed: int, kinds: JobKinds | None = None) -> None:
         self.clock = clock
@@ -126,13 +143,13 @@ class Stack:
         text = V1BETA2 + dedent(configuration) if "kind:" not in configuration else configuration
         self.kinds = kinds or BUILT_IN
         self.configuration = parse(text) if kinds is None else parse(text, frameworks=kinds.frameworks)
-        self.server = Server(MemoryStore(), clock, random.Random(seed))
+        self._seed = seed
         self._manager_task: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def start(self) -> None:
+        self.server = Server(await installed_store(self.clock), self.clock, random.Random(self._seed))
         await self.server.start()
-        await self.server.install_crds(crds())
         self.server.register_conversion("kueue.x-k8s.io", convert)
         self.client = Client(self.server.transport(), clock=self.clock)
         await self.start_manager()

@@ -103,10 +103,7 @@ class CustomResourceDefinition(Kind):
         return new if changed == status else {**new, "status": changed}
 
     def compile_ahead(self, obj: Object) -> Iterator[object]:
-        from pykueue.embedded.cel.rules import compile_ahead
-
         versions = (obj.get("spec") or {}).get("versions")
-        yield from compile_ahead(versions)
         if isinstance(versions, list) and all(isinstance(one, dict) for one in versions):
             for number, version in enumerate(versions):
                 schema = version.get("schema")

@@ -55,16 +55,21 @@ _FOUND_LIMIT = 64
 
 def check_custom_schema(openapi: Any, path: str) -> list[Cause]:
     """Why the schema is refused. `path` is where it stands in the CustomResourceDefinition."""
-    for _ in check_ahead(openapi, path):
-        pass
+    list(check_ahead(openapi, path))
     return list(_found[_key(openapi, path)])
 
 
-def check_ahead(openapi: Any, path: str) -> Iterator[None]:
-    """Do the work of `check_custom_schema` in steps, so that others can be served in between."""
+def check_ahead(openapi: Any, path: str) -> Iterator[object]:
+    """Do the work of `check_custom_schema` in steps, so that others can be served in between.
+
+    Rules stay compiled while the steps are kept (`cel.rules.compile_ahead`).
+    """
     check_depth(openapi)
     key = _key(openapi, path)
     if key not in _found:
+        from pykueue.embedded.cel.rules import compile_ahead
+
+        yield from compile_ahead(openapi)
         causes: list[Cause] = []
         yield from _check_in_steps(openapi, path, causes)
         _found[key] = causes
