@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from pykueue.api.crds import CONVERTED, crds, crds_with_webhook
 from pykueue.api.crds.generate import generate
 from pykueue.api.kueue import V1BETA1, V1BETA2
 from pykueue.embedded.apiserver.crd.structural import custom_schema
+from pykueue.embedded.kinds import crdvalidation
 from pykueue.embedded.kinds.crdvalidation import check_custom_schema
 
 Manifest = dict[str, Any]
@@ -190,6 +192,22 @@ def nodes(node: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
     for keyword in ("items", "additionalProperties"):
         if isinstance(node.get(keyword), dict):
             yield from nodes(node[keyword], f"{path}[]")
+
+
+def test_schemas_are_checked_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    check = crdvalidation._check_in_steps
+
+    def counted(root: Schema, path: str, *arguments: Any) -> Iterator[None]:
+        checked.append(path)
+        return check(root, path, *arguments)
+
+    monkeypatch.setattr(crdvalidation, "_check_in_steps", counted)
+    monkeypatch.setattr(crdvalidation, "_found", OrderedDict())
+    for _ in range(3):
+        for kind, name in ALL:
+            assert check_custom_schema(schema(kind, name), f"{kind} {name}") == []
+    assert len(checked) == len(ALL)
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)

@@ -121,14 +121,19 @@ _PLURALS = {
 _installed: list[MemoryStore] = []
 
 
+async def new_server(store: MemoryStore, clock: Clock, seed: int) -> Server:
+    """A started API server with the manager's kinds."""
+    server = Server(store, clock, random.Random(seed))
+    await server.start()
+    await server.install_crds(crds())
+    return server
+
+
 async def installed_store(clock: Clock) -> MemoryStore:
-    """A new store that holds what an API server with the manager's kinds does: they are installed once."""
+    """A new store that holds what such a server does: everything is installed once."""
     if not _installed:
-        server = Server(MemoryStore(), clock, random.Random(0))
-        await server.start()
-        await server.install_crds(crds())
-        await server.stop()
-        _installed.append(server.store)
+        _installed.append(MemoryStore())
+        await (await new_server(_installed[0], clock, 0)).stop()
     return copied(_installed[0])
 
 
@@ -143,16 +148,21 @@ class Stack:
         text = V1BETA2 + dedent(configuration) if "kind:" not in configuration else configuration
         self.kinds = kinds or BUILT_IN
         self.configuration = parse(text) if kinds is None else parse(text, frameworks=kinds.frameworks)
-        self._seed = seed
+        self.seed = seed
         self._manager_task: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def start(self) -> None:
-        self.server = Server(await installed_store(self.clock), self.clock, random.Random(self._seed))
-        await self.server.start()
+        self.server = await self.start_server()
         self.server.register_conversion("kueue.x-k8s.io", convert)
         self.client = Client(self.server.transport(), clock=self.clock)
         await self.start_manager()
+
+    async def start_server(self) -> Server:
+        """Start the API server with the manager's kinds."""
+        server = Server(await installed_store(self.clock), self.clock, random.Random(self.seed))
+        await server.start()
+        return server
 
     async def start_manager(self) -> None:
         """Start the manager, again after `stop_manager`."""

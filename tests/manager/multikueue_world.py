@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from checks_world import activity, strategy
-from manager_stack import QUEUES, CountingTransport, Object, Stack, job
+from manager_stack import QUEUES, CountingTransport, Object, Stack, job, new_server
 
 from pykueue.api import conditions
 from pykueue.api.resources import (
@@ -30,6 +30,7 @@ from pykueue.embedded.apiserver.inprocess import InProcessTransport
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.operators.definitions import definitions
+from pykueue.embedded.store.memory import MemoryStore
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request, Transport, WatchEvent
@@ -263,6 +264,10 @@ class _ManagerStack(Stack):
         self._connect = connect
         #: Writes of the manager that fail: method and plural.
         self.blocked: set[str] = set()
+
+    async def start_server(self) -> Server:
+        """One that shares no uid with another: they tell whether two are the same cluster."""
+        return await new_server(MemoryStore(), self.clock, self.seed)
 
     def manager_transport(self) -> Transport:
         return _Blocking(super().manager_transport(), self.blocked)
