@@ -22,7 +22,7 @@ from pykueue.api.resources import (
     WORKLOADS,
 )
 from pykueue.jobs.remote import remote_workload
-from pykueue.jobs.slices import replaced_key
+from pykueue.jobs.slices import REPLACED, replaced_key
 from pykueue.manager.multikueue.remote import PATIENCE
 
 
@@ -227,6 +227,29 @@ def test_worker_that_is_missing_long_after_a_restart_gets_its_whole_time() -> No
     dispatched(test, "w1", "w2")
 
 
+def test_worker_that_is_lost_under_another_name_counts_as_lost_from_then() -> None:
+    async def test(c: Clusters) -> None:
+        await c.make_busy("w2")
+        await c.manager.apply(job("a"))
+        await c.wait()
+        await c.workers["w2"].finish_job("busy")
+        client = c.manager.client
+        await client.delete(MULTIKUEUE_CLUSTERS, "w1")
+        await client.create(MULTIKUEUE_CLUSTERS, cluster("new", "w1-kubeconfig"))
+        await c.manager.patch(MULTIKUEUE_CONFIGS, "config", {"spec": {"clusters": ["new", "w2"]}})
+        await c.wait(600)
+        c.lines["w1"].cut()
+        await c.workers["w1"].finish_job("a")
+        await c.wait(600)
+        assert await c.workers_of("a") == ["w1"]
+        c.lines["w1"].restore()
+        await c.wait(330)
+        assert condition_of((await c.manager.job("a"))["status"], "Complete")
+        assert await c.workers_of("a") == []
+
+    dispatched(test, "w1", "w2")
+
+
 def test_job_that_was_edited_is_not_given_to_another_worker_while_its_own_cannot_be_reached() -> None:
     async def test(c: Clusters) -> None:
         await c.make_busy("w2")
@@ -308,6 +331,28 @@ def test_end_of_an_elastic_job_counts_for_a_slice_that_was_stopped_before_it_got
         await c.wait(60)
         assert conditions.is_finished(await c.manager.get(WORKLOADS, name))
         assert condition_of((await c.manager.job("a"))["status"], "Complete")
+
+    dispatched(test, "w1", configuration=ELASTIC)
+
+
+def test_job_of_a_replaced_slice_is_not_changed_back_before_that_is_finished() -> None:
+    async def test(c: Clusters) -> None:
+        worker = await run_elastic(c)
+        (old,) = await c.manager.workloads()
+        c.manager.blocked.add(f"PATCH {old['metadata']['name']}")  # of its status
+        before = c.writes()["w1"]["PATCH jobs"]
+        name = await grow(c)
+        await c.wait(60)
+        assert not conditions.is_finished(await c.manager.get(WORKLOADS, old["metadata"]["name"]))
+        copy = await worker.job("a")
+        assert copy["metadata"]["labels"][names.PREBUILT_WORKLOAD_LABEL] == name
+        assert copy["spec"]["parallelism"] == 2
+        assert c.writes()["w1"]["PATCH jobs"] == before + 1
+        c.manager.blocked.clear()
+        await c.wait(60)
+        assert (
+            conditions.reason(await c.manager.get(WORKLOADS, old["metadata"]["name"]), "Finished") == REPLACED
+        )
 
     dispatched(test, "w1", configuration=ELASTIC)
 

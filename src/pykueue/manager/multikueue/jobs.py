@@ -5,7 +5,7 @@ Source: docs/reference/admission-checks.md 15 and 16.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pykueue.api import conditions
@@ -26,6 +26,7 @@ from pykueue.api.resources import WORKLOAD_PRIORITY_CLASSES
 from pykueue.jobs.leaderworkerset import group_index
 from pykueue.jobs.pod import POD
 from pykueue.jobs.pod_owners import STATEFUL_SET, replicas
+from pykueue.jobs.slices import replaced_key
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
@@ -146,6 +147,20 @@ class RemoteJobs:
         """The unfinished Workloads of the job of a Workload."""
         owner = controller_of(self._cluster.workload(key) or {}) or {}
         return self._cluster.unfinished_of(str(owner.get("uid")))
+
+    def have_replaced(self, key: Key, others: Iterable[Key]) -> bool:
+        """Whether one of the others has taken the place of a slice, and has quota for it."""
+        return any(self._follows(key, self._cluster.workload(other)) for other in others)
+
+    def _follows(self, key: Key, workload: Object | None) -> bool:
+        if workload is None or not conditions.has_quota(workload) or conditions.is_evicted(workload):
+            return False
+        seen: set[Key] = set()
+        before = replaced_key(workload)
+        while before is not None and before != key and before not in seen:
+            seen.add(before)
+            before = replaced_key(self._cluster.workload(before) or {})
+        return before == key
 
     # Writes on workers
 

@@ -406,6 +406,8 @@ class WorkloadDispatcher:
             if written is None:
                 return None
             d.workload = written
+        if self._jobs.have_replaced(d.key, job.bound_otherwise(session)):
+            return None  # its quota is taken over, and it is finished next
         if not job.is_current(session):
             update = partial(job.bring_current, session, d.workload)
             await session.carry_out(d.key, update, creates_job=True)
@@ -452,7 +454,10 @@ class WorkloadDispatcher:
         if remote is not None:
             return remote.lost_for()
         now = self._clock.monotonic()
-        return now - self._missed.setdefault(name, now)
+        missed = now - self._missed.setdefault(name, now)
+        # It may be one of those that cannot be reached, by another name.
+        others = (one.lost_for() for one in self._remotes.values() if one.session is None)
+        return min((missed, *others))
 
     # Copies
 
