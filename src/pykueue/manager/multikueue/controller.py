@@ -224,7 +224,7 @@ class MultiKueue:
                 self._clock,
                 self._hooks,
             )
-            self._dispatch.described(name)
+            self._dispatch.losses.described(name)
         try:
             remote.use(self._sources.target(obj))
         except KubeConfigError as error:

@@ -27,6 +27,7 @@ from pykueue.manager.workloads import transitions
 from .adapters import DispatchedJob, Home
 from .dispatch import Dispatcher, Nomination, Workers
 from .jobs import DEFERRED, RemoteJobs, runs_remotely
+from .losses import Losses
 from .preemption import GATE, Opening, gated, next_opening
 from .remote import BusyError, RemoteCluster, Session
 from .state import (
@@ -47,10 +48,6 @@ EVICTED_HERE = "EvictedOnManagerCluster"
 FAILED = "Failed"
 #: Message of the check of a Workload that is itself a copy.
 COPY = "The workload was dispatched here by another cluster and is not dispatched again"
-#: Seconds for which a choice among workers waits for those that a manager connects to, as after its start.
-CONNECTING = 1.0
-#: Seconds; a shorter rest of a time-out counts as none.
-_MOMENT = 0.001
 
 log = logging.getLogger(__name__)
 
@@ -80,15 +77,10 @@ class WorkloadDispatcher:
         settings = cluster.configuration.multi_kueue
         self._home = Home(cluster, settings.origin, clock)
         self._orchestrates = cluster.configuration.gates["MultiKueueOrchestratedPreemption"]
-        self._lost_timeout = settings.worker_lost_timeout
+        #: Which workers cannot be reached, and for how long.
+        self.losses = Losses(remotes, settings.worker_lost_timeout, clock)
         self._waits = cluster.configuration.wait_for_pods_ready is not None
         self._jobs = RemoteJobs(self._home)
-        #: Since when workers that no MultiKueueCluster describes were missed.
-        self._missed: dict[str, float] = {}
-
-    def described(self, name: str) -> None:
-        """A MultiKueueCluster describes a worker: it is not missed any more."""
-        self._missed.pop(name, None)
 
     def parts(self, workload: Object) -> Sequence[Object] | None:
         """The Workloads of all groups of the same LeaderWorkerSet; None for those of other jobs."""
@@ -222,7 +214,7 @@ class WorkloadDispatcher:
             or any(session.may_run(key) for session in sessions.values())
         ):
             return None
-        waits = max((self._left(name) for name in clusters if name not in sessions), default=0.0)
+        waits = max((self.losses.left(name) for name in clusters if name not in sessions), default=0.0)
         if waits > 0:
             return waits
         await job.without_pods()
@@ -250,7 +242,7 @@ class WorkloadDispatcher:
         admitted = [name for name, copy in d.copies.items() if runs_remotely(copy)]
         if d.recorded:
             admitted = [name for name in admitted if name == d.recorded]
-        if admitted and not d.recorded and (left := self._connecting(d)) > 0:
+        if admitted and not d.recorded and (left := self.losses.connecting(d.clusters)) > 0:
             return left  # another one may have admitted it before
         if admitted:
             return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), job)
@@ -369,7 +361,7 @@ class WorkloadDispatcher:
             running = running or session.is_creating(d.key) or not job.has_stopped(session, present)
         if running:
             return again
-        if d.recorded and d.recorded not in d.sessions and (left := self._left(d.recorded)) > 0:
+        if d.recorded and d.recorded not in d.sessions and (left := self.losses.left(d.recorded)) > 0:
             return left  # it may run on a worker that cannot be reached
         await job.without_pods()
         await self._clear_cluster(d.workload)
@@ -415,7 +407,7 @@ class WorkloadDispatcher:
         if d.check.get("state") == PENDING:
             text = f'The workload was admitted on "{name}"'
             await self._answer(d.workload, d.check, Answer(READY, text), cluster=name)
-        return self._lost_timeout if complete else DEFERRED
+        return self.losses.timeout if complete else DEFERRED
 
     async def _lost(self, d: Dispatch) -> float | None:
         """A worker has the job, and the copy that it admitted is not seen."""
@@ -424,7 +416,7 @@ class WorkloadDispatcher:
         ):  # what others have is left from before, as in a restored state of theirs
             await self.remove_everywhere(d.key, kept=d.recorded)
         if d.recorded and d.recorded not in d.sessions:
-            left = self._left(d.recorded)
+            left = self.losses.left(d.recorded)
             if left > 0:
                 return left
             text = f'Admitting remote lost: the worker cluster "{d.recorded}" cannot be reached'
@@ -434,30 +426,6 @@ class WorkloadDispatcher:
                 text = f'The workload is not admitted any more on the worker cluster "{d.recorded}"'
         await self._answer(d.workload, d.check, Answer(RETRY, text))
         return None
-
-    def _connecting(self, d: Dispatch) -> float:
-        """Seconds for which workers that are being connected may still tell that they admitted a Workload."""
-        remotes = [self._remotes[name] for name in d.clusters if name in self._remotes]
-        waits = [one.lost_for() for one in remotes if one.session is None and one.problem is None]
-        left = CONNECTING - min(waits, default=CONNECTING)
-        return left if left > _MOMENT else 0.0
-
-    def _left(self, name: str) -> float:
-        """Seconds until a worker that is not connected counts as lost; 0 where it does."""
-        left = self._lost_timeout - self._lost_for(name)
-        # The difference of two sums may be too small to be waited for.
-        return left if left > _MOMENT else 0.0
-
-    def _lost_for(self, name: str) -> float:
-        """Seconds since the connection to a worker was lost."""
-        remote = self._remotes.get(name)
-        if remote is not None:
-            return remote.lost_for()
-        now = self._clock.monotonic()
-        missed = now - self._missed.setdefault(name, now)
-        # It may be one of those that cannot be reached, by another name.
-        others = (one.lost_for() for one in self._remotes.values() if one.session is None)
-        return min((missed, *others))
 
     # Copies
 
