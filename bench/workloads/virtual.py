@@ -12,6 +12,7 @@ from typing import Any
 from bench.workloads import objects
 
 from pykueue.api.resources import JOB_SETS, JOBS, PODS, Resource
+from pykueue.cli.process import leave_out_of_collections
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
 from pykueue.embedded.apiserver.server import Server
@@ -82,6 +83,7 @@ async def cluster(clock: Clock, nodes: int) -> AsyncIterator[Client]:
     task = asyncio.create_task(running.run())
     await running.synced()
     await clock.sleep(60)
+    leave_out_of_collections()
     try:
         yield Client(running.transport("bench"), clock=clock)
     finally:

@@ -88,6 +88,11 @@ def collect_less_often() -> None:
     gc.set_threshold(10_000, 10, 10)
 
 
+def leave_out_of_collections() -> None:
+    """Look for unused cycles only among what comes from now on: what a start has made lives long."""
+    gc.freeze()
+
+
 @contextlib.asynccontextmanager
 async def collecting_after(start: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Within the block, look for unused cycles only when `start` has returned, and among what came since.
@@ -99,7 +104,7 @@ async def collecting_after(start: Callable[[], Awaitable[None]]) -> AsyncIterato
         try:
             await start()
         finally:
-            gc.freeze()
+            leave_out_of_collections()
             gc.enable()
 
     gc.disable()

@@ -22,6 +22,7 @@ from pykueue.cli.dashboard import print_link
 from pykueue.cli.process import (
     collect_less_often,
     held_back,
+    leave_out_of_collections,
     log_to_stderr,
     run_event_loop,
     stop_at_end_of_input,
@@ -249,6 +250,7 @@ async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -
             await grant_roles(Client(cluster.transport("system:apiserver")), configuration)
         async with until_stopped(cluster.run()) as wait:
             await wait(cluster.synced())
+            leave_out_of_collections()
             if added:
                 click.echo(_DEFAULT_NODES)
             if any(pool.runtime == "process" for pool in pools or ()) and "kube" in parts:

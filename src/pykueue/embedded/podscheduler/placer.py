@@ -278,25 +278,28 @@ class Placer:
         nodes = cluster.nodes
         if len(feasible) == 1:
             return nodes[feasible[0]].name
-        totals = list(map(view.scores.__getitem__, feasible))
-        candidates = list(map(nodes.__getitem__, feasible))
+        first, last = feasible[0], feasible[-1] + 1
+        # Most often the nodes that fit are neighbours, and are cut out of the columns in one piece.
+        in_one_piece = last - first == len(feasible)
+        totals = view.scores[first:last] if in_one_piece else list(map(view.scores.__getitem__, feasible))
         own = pod.relations.soft_spread
         by_default = not own and not pod.relations.hard_spread
-        for extra in (
-            preference_scores(cluster, pod.shape, candidates),
-            company_scores(cluster, pod, candidates)
-            if pod.relations.preferred or cluster.attracting
-            else None,
+        extras = [
             spread_scores(
                 cluster, pod, default_spread if by_default else own, feasible, by_default=by_default
-            ),
-        ):
+            )
+        ]
+        if cluster.soft_tainted or pod.shape.preferred or pod.relations.preferred or cluster.attracting:
+            candidates = nodes[first:last] if in_one_piece else list(map(nodes.__getitem__, feasible))
+            extras.append(preference_scores(cluster, pod.shape, candidates))
+            if pod.relations.preferred or cluster.attracting:
+                extras.append(company_scores(cluster, pod, candidates))
+        for extra in extras:
             if extra is not None:
                 totals = list(map(add, totals, extra))
         best = max(totals)
-        return self._rng.choice(
-            [node for node, total in zip(candidates, totals, strict=True) if total == best]
-        ).name
+        chosen = [index for index, total in zip(feasible, totals, strict=True) if total == best]
+        return nodes[self._rng.choice(chosen)].name
 
     def _preempt(self, pod: PodInfo, refusals: list[Refusal], promised: str) -> preemption.Plan | str:
         if not pod.preempts:

@@ -169,7 +169,9 @@ def spread_scores(
         return None
     keys = tuple(one.term.topology_key for one in spreads)
     combinations, of_nodes = cluster.column(keys)
-    alike = list(map(of_nodes.__getitem__, indexes))
+    first, last = indexes[0], indexes[-1] + 1
+    in_one_piece = last - first == len(indexes)
+    alike = of_nodes[first:last] if in_one_piece else list(map(of_nodes.__getitem__, indexes))
     kinds = set(alike)
     counted = [by_default or None not in values for values in combinations]
     all_counted = all(counted[kind] for kind in kinds)
@@ -196,19 +198,22 @@ def spread_scores(
     without_pods = {kind: crowding(kind, "") for kind in kinds}
     crowded = list(map(without_pods.__getitem__, alike))
     if occupied:
-        taken = {node.index: name for name in occupied if (node := cluster.node(name)) is not None}
-        for position, index in enumerate(indexes):
-            if index in taken:
-                crowded[position] = crowding(alike[position], taken[index])
-    seen = (
-        crowded if all_counted else [one for one, kind in zip(crowded, alike, strict=True) if counted[kind]]
-    )
+        places = None if in_one_piece else {index: place for place, index in enumerate(indexes)}
+        for name in occupied:
+            node = cluster.node(name)
+            if node is None:
+                continue
+            place = node.index - first if places is None else places.get(node.index, -1)
+            if 0 <= place < len(alike):
+                crowded[place] = crowding(alike[place], name)
+    seen = set(crowded)
+    if not all_counted:
+        seen = {one for one, kind in zip(crowded, alike, strict=True) if counted[kind]}
     low, high = min(seen, default=0), max(seen, default=0)
     if low == high and all_counted:
         return None
     points = {
-        one: SPREAD_WEIGHT * (MAX_SCORE * (high + low - one) // high if high else MAX_SCORE)
-        for one in set(seen)
+        one: SPREAD_WEIGHT * (MAX_SCORE * (high + low - one) // high if high else MAX_SCORE) for one in seen
     }
     if all_counted:
         return list(map(points.__getitem__, crowded))
