@@ -187,6 +187,10 @@ class Kind:
         """Rules that hold for every stored object of this kind, beyond its schema."""
         return []
 
+    def validate_again(self, new: Object, old: Object) -> list[Cause]:
+        """The rules of `validate` for a change of an object that met them."""
+        return self.validate(new)
+
     def validate_update(self, new: Object, old: Object) -> list[Cause]:
         """Rules on the change, such as immutable fields. `validate` has run as well."""
         return []

@@ -7,7 +7,7 @@ docs/reference/kubernetes-api-machinery.md, 13, 21.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykueue.api.meta import new_condition
 from pykueue.api.objects import Object, is_deleting
@@ -23,8 +23,9 @@ from pykueue.embedded.kinds.podspec import (
     qos_class,
     with_defaults,
 )
-from pykueue.embedded.kinds.podvalidation import validate_pod_spec
+from pykueue.embedded.kinds.podvalidation import is_label, validate_pod_spec
 from pykueue.embedded.kinds.printing import age_cell, seconds_of, since
+from pykueue.embedded.kinds.templates import OncePerTemplate, with_hostname, without_hostname
 from pykueue.embedded.objects.errors import Cause, forbidden, invalid
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
@@ -41,6 +42,32 @@ def _field(part: str, name: str) -> Callable[[Object], str]:
         return str((pod.get(part) or {}).get(name) or "")
 
     return get
+
+
+class _Defaulted(NamedTuple):
+    spec: Object
+    #: Whether there was nothing to fill in.
+    unchanged: bool
+
+
+def _defaulted(spec: Object) -> _Defaulted:
+    new = default_requests(default_pod_spec(with_defaults(spec, {"enableServiceLinks": True})))
+    return _Defaulted(new, new is spec)
+
+
+class _Completed(NamedTuple):
+    spec: Object
+    qos_class: str
+
+
+def _completed(spec: Object) -> _Completed:
+    accounts = {"serviceAccountName": "default", "serviceAccount": "default"}
+    new = default_tolerations(with_defaults(spec, accounts))
+    return _Completed(new, qos_class(new))
+
+
+def _is_sound(spec: Object) -> bool:
+    return not validate_pod_spec(spec)
 
 
 class Pod(Kind):
@@ -86,20 +113,25 @@ class Pod(Kind):
         "status.nominatedNodeName": _field("status", "nominatedNodeName"),
     }
 
+    def __init__(self) -> None:
+        self._defaults = OncePerTemplate(_defaulted)
+        self._completed = OncePerTemplate(_completed)
+        self._is_sound = OncePerTemplate(_is_sound)
+
     def default(self, obj: Object) -> Object:
         spec = obj.get("spec") or {}
-        return changed(
-            obj, "spec", default_requests(default_pod_spec(with_defaults(spec, {"enableServiceLinks": True})))
-        )
+        defaulted = self._defaults(without_hostname(spec))
+        if defaulted.unchanged:
+            return changed(obj, "spec", spec)
+        return {**obj, "spec": with_hostname(defaulted.spec, spec)}
 
     def default_change(self, obj: Object, old: Object) -> Object:
         return obj if obj.get("spec") is old.get("spec") else self.default(obj)
 
     def prepare_create(self, obj: Object, context: Context) -> Object:
-        spec = default_tolerations(
-            with_defaults(obj["spec"], {"serviceAccountName": "default", "serviceAccount": "default"})
-        )
-        status: Object = {"phase": "Pending", "qosClass": qos_class(spec)}
+        completed = self._completed(without_hostname(obj["spec"]))
+        spec = with_hostname(completed.spec, obj["spec"])
+        status: Object = {"phase": "Pending", "qosClass": completed.qos_class}
         if spec.get("schedulingGates"):
             status["conditions"] = [
                 new_condition(
@@ -130,12 +162,16 @@ class Pod(Kind):
 
     def validate(self, obj: Object) -> list[Cause]:
         spec = obj["spec"]
-        causes = validate_pod_spec(spec)
+        sound = self._is_sound(without_hostname(spec)) and is_label(spec.get("hostname") or "x")
+        causes = [] if sound else validate_pod_spec(spec)
         if spec.get("nodeName") and spec.get("schedulingGates"):
             causes.append(
                 forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
             )
         return causes
+
+    def validate_again(self, new: Object, old: Object) -> list[Cause]:
+        return [] if new["spec"] is old["spec"] else self.validate(new)
 
     def validate_update(self, new: Object, old: Object) -> list[Cause]:
         after, before = new["spec"], old["spec"]

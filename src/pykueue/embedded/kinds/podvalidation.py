@@ -94,6 +94,11 @@ def validate_pod_spec(spec: Object, path: str = "spec") -> list[Cause]:
     return causes
 
 
+def is_label(name: str) -> bool:
+    """Whether it may be a hostname."""
+    return _LABEL.fullmatch(name) is not None
+
+
 def _subdomain_rule() -> str:
     return (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "

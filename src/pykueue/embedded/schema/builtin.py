@@ -228,6 +228,8 @@ class BuiltinSchema:
         self.compiled = True
         self.node = definition_node(name)
         self._validator: jsonschema_rs.Draft4Validator = compile_validator(json_schema(name))
+        #: Whether a part of the object may be validated by itself, as none of its fields must be there.
+        self._has_parts = not definitions()[name].get("required")
         #: What was found valid last, so that preparing and validating it looks at it once.
         self._valid: Object | None = None
 
@@ -235,9 +237,15 @@ class BuiltinSchema:
         return iter(())
 
     def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
-        """Without unknown fields and nulls, quantities canonical; and the unknown fields' paths."""
+        """Without unknown fields and nulls, quantities canonical; and the unknown fields' paths.
+
+        Fields that are those of `old`, which is stored, are not looked at again.
+        """
         unknown: list[str] = []
-        if self._validator.is_valid(obj):
+        looked_at = obj
+        if old is not None and self._has_parts:
+            looked_at = {field: value for field, value in obj.items() if old.get(field) is not value}
+        if self._validator.is_valid(looked_at):
             self._valid = obj
             return obj, unknown
         return clean(obj, self.node, None, unknown), unknown

@@ -137,7 +137,7 @@ async def decode(
     elif type(found) is not dict:
         cause = type_invalid("metadata", found, "must be of type object")
         raise invalid_object(endpoint.group, endpoint.kind.kind, "", [cause])
-    else:
+    elif old is None or found is not old["metadata"]:
         causes = metadata.type_causes(found)
         if causes:
             raise invalid_object(endpoint.group, endpoint.kind.kind, str(found.get("name") or ""), causes)

@@ -564,7 +564,7 @@ class Writes:
         if status_write:
             causes.extend(kind.validate_status(new, old))
         else:
-            causes.extend(kind.validate(new))
+            causes.extend(kind.validate_again(new, old))
             causes.extend(kind.validate_update(new, old))
         if causes:
             raise invalid_object(endpoint.group, kind.kind, old_meta["name"], causes)

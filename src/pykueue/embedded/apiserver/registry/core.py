@@ -67,7 +67,7 @@ class Core:
     def all(self, group: str, plural: str, namespace: str = "") -> Iterable[Object]:
         """Objects of a resource, of one namespace if given, as the next writer sees them."""
         endpoint = self.registry.storage(group, plural)
-        if endpoint is None:
+        if endpoint is None or not endpoint.table.count:
             return ()
         return (record.peek() for record in endpoint.table.records(namespace or None))
 
