@@ -54,6 +54,9 @@ Packing = Literal["text", "compressed"] | None
 KeyFunction = Callable[[Any], Iterable[Hashable]]
 Objects = list[Any]
 
+#: Fields of metadata, beside those that never change, that indexes `of_metadata` look at.
+_INDEXED = ("labels", "annotations", "ownerReferences", "deletionTimestamp")
+
 log = logging.getLogger(__name__)
 
 
@@ -75,6 +78,8 @@ class _Index(NamedTuple):
     key_function: KeyFunction
     #: index key -> object keys, in the order in which they came (a dict, for its order)
     keys: dict[Hashable, dict[Key, None]]
+    #: Whether the keys follow from the fields of metadata in `_INDEXED` alone.
+    of_metadata: bool
 
 
 class _Listing(NamedTuple):
@@ -156,11 +161,15 @@ class Informer:
             return [entry.object for entry in self._entries.values()]
         return [entry.object for key, entry in self._entries.items() if key[0] == namespace]
 
-    def add_index(self, name: str, key_function: KeyFunction) -> None:
-        """Keep objects findable by the keys `key_function` gives them; the same name twice is one index."""
+    def add_index(self, name: str, key_function: KeyFunction, *, of_metadata: bool = False) -> None:
+        """Keep objects findable by the keys `key_function` gives them; the same name twice is one index.
+
+        `of_metadata` says that the keys follow from an object's name, labels, annotations, owners and
+        deletionTimestamp: they are not computed again while these stay as they are.
+        """
         if name in self._indexes:
             return
-        index = self._indexes[name] = _Index(key_function, {})
+        index = self._indexes[name] = _Index(key_function, {}, of_metadata)
         for key, entry in self._entries.items():
             _index_add(index, key, entry.object)
 
@@ -382,20 +391,22 @@ class Informer:
                 self._take(type_, obj)
 
     def _take(self, type_: str, obj: Object) -> None:
+        metadata = obj["metadata"]
+        version = metadata["resourceVersion"]
         if type_ != BOOKMARK:
-            key, entry = key_of(obj), self._entry(obj)
+            key, uid = key_of(obj), metadata.get("uid", "")
             known = self._entries.get(key)
-            uid, version = obj["metadata"].get("uid", ""), obj["metadata"]["resourceVersion"]
             # What a write of our own brought is not taken back when the watch comes to where it was before.
             if uid in self._gone:
                 if type_ == DELETED:
                     self._gone.discard(uid)
-            elif type_ == DELETED or entry is None:
-                if known is None or known.uid == uid or _older(known.version, version):
+            elif type_ == DELETED or known is None or _older(known.version, version):
+                entry = self._entry(obj)
+                if entry is not None and type_ != DELETED:
+                    self._store(key, entry)
+                elif known is None or known.uid == uid or _older(known.version, version):
                     self._delete(key, entry)
-            elif known is None or _older(known.version, version):
-                self._store(key, entry)
-        self._version = obj["metadata"]["resourceVersion"]
+        self._version = version
 
     def _replace(self, listing: _Listing, version: str) -> None:
         gone = [
@@ -420,13 +431,22 @@ class Informer:
             self._delete(key, known)
             known = None
         self._keep(key, entry)
-        old, new = None if known is None else known.object, entry.object
-        for index in self._indexes.values():
-            if known is not None:
-                _index_move(index, key, old, new)
-            else:
+        new = entry.kept
+        if known is None:
+            for index in self._indexes.values():
                 _index_add(index, key, new)
-        self._notify(ADDED if known is None else MODIFIED, old, new)
+            self._notify(ADDED, None, new)
+            return
+        old = known.object
+        unmoved: bool | None = None
+        for index in self._indexes.values():
+            if index.of_metadata:
+                if unmoved is None:
+                    unmoved = _same_metadata(old, new)
+                if unmoved:
+                    continue
+            _index_move(index, key, old, new)
+        self._notify(MODIFIED, old, new)
 
     def _delete(self, key: Key, last: _Entry | None) -> None:
         known = self._entries.pop(key, None)
@@ -484,6 +504,16 @@ def _older(version: str, other: str, unknown: bool = True) -> bool:
         return int(version) < int(other)
     except ValueError:
         return unknown and version != other
+
+
+def _same_metadata(old: Any, new: Any) -> bool:
+    """Whether the keys of indexes `of_metadata` are the same."""
+    before, after = old["metadata"], new["metadata"]
+    for field in _INDEXED:
+        one, other = before.get(field), after.get(field)
+        if one is not other and one != other:
+            return False
+    return True
 
 
 def _index_add(index: _Index, key: Key, obj: Any) -> None:

@@ -217,7 +217,7 @@ class Cluster:
         self.cluster_queues.add_index("flavor", flavor_names)
         self.cluster_queues.add_index("check", check_names)
         self.checks.add_index("parameters", indexes.parameters_keys)
-        self.job_pods.add_index("owner", indexes.pod_owners)
+        self.job_pods.add_index("owner", indexes.pod_owners, of_metadata=True)
         if self.ray_pods is not None:
             self.ray_pods.add_index("cluster", indexes.ray_cluster_keys)
         self.flavors.add_index("topology", lambda flavor: [topology_name(flavor)])

@@ -48,7 +48,7 @@ class ClaimController:
         self._controller: Controller[tuple[str, Key]] = Controller(
             "resource-claim", self._sync, clock=clock, workers=4, wait_for=[pods.synced, claims.synced]
         )
-        claims.add_index(BY_CONTROLLER, controller_uids)
+        claims.add_index(BY_CONTROLLER, controller_uids, of_metadata=True)
         pods.on_event(self._on_pod)
         claims.on_event(self._on_claim)
 

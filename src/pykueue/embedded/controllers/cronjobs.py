@@ -45,7 +45,7 @@ class CronJobController:
         self._controller: Controller[Key] = Controller(
             "cronjob", self._sync, clock=clock, workers=WORKERS, wait_for=[cron_jobs.synced, jobs.synced]
         )
-        jobs.add_index(_BY_OWNER, _owning_cron_job)
+        jobs.add_index(_BY_OWNER, _owning_cron_job, of_metadata=True)
         cron_jobs.on_event(self._cron_job_changed)
         jobs.on_event(self._job_changed)
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pykueue.api.jobkinds import value_at
-from pykueue.api.objects import Key, Object, controller_of, is_deleting, key_of, labels_of
+from pykueue.api.objects import Object, controller_of, is_deleting, key_of, labels_of
 from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, controller_uids
@@ -38,7 +38,7 @@ MAX_PARALLEL = 50
 RETRY_BASE = 0.1
 RETRY_CAP = 60.0
 
-_BY_LABEL = "by label {}"
+_BY_LABEL = "by label"
 
 
 class _Work(NamedTuple):
@@ -88,9 +88,8 @@ class Operators:
             for resource in operator.owns if operator.label else ():
                 labels[resource][operator.label] = number
         for resource, informer in self._others.items():
-            informer.add_index(BY_CONTROLLER, controller_uids)
-            for label in labels[resource]:
-                informer.add_index(_BY_LABEL.format(label), partial(_labelled, label))
+            informer.add_index(BY_CONTROLLER, controller_uids, of_metadata=True)
+            informer.add_index(_BY_LABEL, partial(_labelled, tuple(labels[resource])), of_metadata=True)
             informer.on_event(partial(self._on_owned, labels[resource]))
         self._definitions.on_event(self._on_definition)
 
@@ -138,7 +137,7 @@ class Operators:
 
     def labelled(self, resource: Resource, namespace: str, label: str, value: str) -> list[Object]:
         """The objects of a namespace with this value of a label."""
-        return self._others[resource].by_index(_BY_LABEL.format(label), (namespace, value))
+        return self._others[resource].by_index(_BY_LABEL, (label, namespace, value))
 
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """An object of a resource that an operator reads."""
@@ -253,6 +252,7 @@ async def _first_error(works: Iterable[Coroutine[Any, Any, None]]) -> Exception 
     return first_error(await outcomes(works, MAX_PARALLEL))
 
 
-def _labelled(label: str, obj: Object) -> list[Key]:
-    value = labels_of(obj).get(label)
-    return [] if value is None else [(obj["metadata"].get("namespace") or "", value)]
+def _labelled(wanted: tuple[str, ...], obj: Object) -> list[tuple[str, str, str]]:
+    """Which of the labels an object has, each with its namespace and the label's value."""
+    labels, namespace = labels_of(obj), obj["metadata"].get("namespace") or ""
+    return [(label, namespace, labels[label]) for label in wanted if label in labels]

@@ -61,11 +61,11 @@ class JobLifecycle:
             self._with_pods.pop(uid, None)
         return uid in self._with_pods
 
-    def awaiting(self, pod: Mapping[str, Any]) -> Iterator[Key]:
+    def awaiting(self, pod: Mapping[str, Any]) -> list[Key]:
         """The jobs that have not stopped because of this pod."""
-        for uid in labels_of(pod).values() if self._with_pods else ():
-            if uid in self._with_pods:
-                yield self._with_pods[uid]
+        if not self._with_pods:
+            return []
+        return [self._with_pods[uid] for uid in labels_of(pod).values() if uid in self._with_pods]
 
     async def _has_pods(self, job: Mapping[str, Any]) -> bool:
         """Whether pods that carry the labels of the job's kind go on; the server is asked.

@@ -255,6 +255,7 @@ async def watch_objects(core: Core, call: Call) -> AsyncGenerator[WatchEvent, No
     """A watch for a client in this process: shared objects, nothing encoded."""
     watch = Watch(core, call)
     endpoint = watch.endpoint
+    form = ("in process", watch.selection.key)
     waiting: deque[WatchEvent] = deque()
     ready = asyncio.Event()
     overrun = False
@@ -265,10 +266,19 @@ async def watch_objects(core: Core, call: Call) -> AsyncGenerator[WatchEvent, No
         failure = error
         ready.set()
 
-    def deliver(shown: list[Shown], _batch: Batch | None) -> None:
+    def events(shown: list[Shown]) -> list[WatchEvent]:
+        return [WatchEvent(kind, endpoint.from_storage(record.object)) for kind, record in shown]
+
+    def deliver(shown: list[Shown], batch: Batch | None) -> None:
         nonlocal overrun
-        for kind, record in shown:
-            waiting.append(WatchEvent(kind, endpoint.from_storage(record.object)))
+        if batch is None:
+            waiting.extend(events(shown))
+        else:
+            # Most watchers within the process are of the same few selections.
+            made = batch.cache.get(form)
+            if made is None:
+                made = batch.cache[form] = events(shown)
+            waiting.extend(made)
         if len(waiting) > _BACKLOG:
             overrun = True
             watch.stop()

@@ -48,8 +48,8 @@ class Children:
         self._noun = children.resource.kind.lower()
         #: Parents of which a creation may or may not have happened: their children are read from the server.
         self._uncertain: set[str] = set()
-        children.add_index(BY_CONTROLLER, controller_uids)
-        children.add_index(_FREE, _namespaces_of_free)
+        children.add_index(BY_CONTROLLER, controller_uids, of_metadata=True)
+        children.add_index(_FREE, _namespaces_of_free, of_metadata=True)
         children.on_event(self._changed)
 
     def _changed(self, type_: str, old: Any, new: Any) -> None:

@@ -39,8 +39,8 @@ class Ownership:
         self._controller: Controller[Key] = Controller(
             "job-pods", self._free, clock=clock, wait_for=[jobs.synced, pods.synced]
         )
-        pods.add_index(_BY_OWNER, _owning_job)
-        pods.add_index(_WITHOUT_OWNER, _where_found)
+        pods.add_index(_BY_OWNER, _owning_job, of_metadata=True)
+        pods.add_index(_WITHOUT_OWNER, _where_found, of_metadata=True)
         jobs.add_index(_ADOPTERS, lambda job: [_where_to_look(job)])
 
     async def run(self) -> None:

@@ -63,7 +63,7 @@ class JobSetController:
             workers=WORKERS,
             wait_for=[jobsets.synced, jobs.synced, services.synced, claims.synced],
         )
-        jobs.add_index(_BY_OWNER, _owning_set)
+        jobs.add_index(_BY_OWNER, _owning_set, of_metadata=True)
         jobsets.on_event(self._on_jobset)
         for owned in (jobs, services, claims):
             owned.on_event(self._on_owned)

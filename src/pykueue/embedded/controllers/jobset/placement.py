@@ -31,7 +31,7 @@ class PlacementController:
         self._controller: Controller[Key] = Controller(
             "jobset-placement", self._sync, clock=clock, wait_for=[pods.synced]
         )
-        pods.add_index(_BY_JOB, _job_of)
+        pods.add_index(_BY_JOB, _job_of, of_metadata=True)
         pods.on_event(self._on_pod)
 
     async def run(self) -> None:
