@@ -11,7 +11,7 @@ from pykueue.api.resources import Resource
 from pykueue.clock import Clock
 from pykueue.kube.errors import ApiError
 from pykueue.kube.limiter import Limiter
-from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH, Request, Transport, WatchEvent
+from pykueue.kube.transport import APPLY_PATCH, JSON, MERGE_PATCH, Request, Transport, WatchEvent
 
 #: Objects per page of a list, as every client of a large cluster asks for them.
 PAGE_SIZE = 500
@@ -117,10 +117,14 @@ class Client:
         name: str | None = None,
         dry_run: bool = False,
         field_manager: str | None = None,
+        given: bool = False,
     ) -> Object:
-        """Create the object in its namespace; `name` and `subresource` are for things like pods/eviction."""
+        """Create the object in its namespace; `name` and `subresource` are for things like pods/eviction.
+
+        With `given` nothing in the object is changed afterwards (`kube.transport.Request`).
+        """
         path = resource.path((obj.get("metadata") or {}).get("namespace"), name, subresource)
-        return await self._object("POST", path, write_options(dry_run, field_manager), obj)
+        return await self._object("POST", path, write_options(dry_run, field_manager), obj, given=given)
 
     async def update(
         self,
@@ -286,9 +290,11 @@ class Client:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        given: bool = False,
     ) -> Object:
-        answer: Object = await self.call(Request(method, path, query or {}, body, content_type))
+        request = Request(method, path, query or {}, body, content_type, given=given)
+        answer: Object = await self.call(request)
         return answer
 
 

@@ -193,7 +193,7 @@ class EventRecorder:
                 self._written.move_to_end(pending.key)
                 return
         name = f"{pending.key.name}.{self._stamp(pending.at):016x}"
-        await self._client.create(EVENTS, self._new(pending, namespace, name))
+        await self._client.create(EVENTS, self._new(pending, namespace, name), given=True)
         self._written[pending.key] = _Written(name, 1, pending.at)
         self._written.move_to_end(pending.key)
         if len(self._written) > REMEMBERED:

@@ -19,9 +19,12 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
-    """One API request. `body` is a JSON-able value, or None for no body; `accept` the form of the answer."""
+    """One API request. `body` is a JSON-able value, or None for no body; `accept` the form of the answer.
+
+    With `given` the body, and all in it, is never changed again: a server in the same process may keep it.
+    """
 
     method: str
     path: str
@@ -29,6 +32,7 @@ class Request:
     body: Any = None
     content_type: str = JSON
     accept: str = JSON
+    given: bool = False
 
 
 class WatchEvent(NamedTuple):

@@ -17,7 +17,7 @@ from pykueue.kube.transport import Request, WatchEvent
 class InProcessTransport:
     """A `kube.transport.Transport` to a server in this process, as one user.
 
-    Bodies are copied, so callers may go on using theirs. Answers are the stored objects themselves: shared,
+    Bodies are copied, so callers may go on using theirs, unless they are given away. Answers are the stored objects themselves: shared,
     never to be changed.
     """
 
@@ -33,7 +33,9 @@ class InProcessTransport:
         call = Call(
             request.method, target, request.query, self._user, None, request.content_type, self._agent
         )
-        if request.body is not None:
+        if request.given:
+            call.body = request.body
+        elif request.body is not None:
             call.body, call.body_nulls = own_copy(request.body)
         return call
 

@@ -549,7 +549,7 @@ class PodScheduler:
         }
         try:
             await self._claims.write(pod)
-            await self._client.create(PODS, binding, name=pod.name, subresource="binding")
+            await self._client.create(PODS, binding, name=pod.name, subresource="binding", given=True)
         except (ApiError, ConnectionError, TimeoutError) as error:
             log.info("pod %s could not be bound to node %s: %s", pod.key, pod.node, error)
             if not await self._is_bound(pod):

@@ -303,7 +303,7 @@ class JobController:
         job = state.job
         failures = (0, 0) if index is None else state.index_failures(index)
         try:
-            pod = await self._client.create(PODS, maker.make(index, *failures))
+            pod = await self._client.create(PODS, maker.make(index, *failures), given=True)
         except ApiError as error:
             if error.namespace_terminating:
                 return False
