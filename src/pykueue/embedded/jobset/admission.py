@@ -51,7 +51,12 @@ def webhooks(server: _AsksServer) -> list[Webhook]:
             object_selector=of_sets,
         ),
         Webhook(
-            "pod-order.jobset.x-k8s.io", False, [_rule(PODS, "CREATE")], rules.order, object_selector=of_sets
+            "pod-order.jobset.x-k8s.io",
+            False,
+            [_rule(PODS, "CREATE")],
+            rules.order,
+            object_selector=of_sets,
+            concerns=_is_exclusive,
         ),
     ]
 
@@ -178,6 +183,10 @@ def exclusive_topology(pod: Object) -> str | None:
     annotations = pod["metadata"].get("annotations") or {}
     topology: str | None = annotations.get(EXCLUSIVE_TOPOLOGY)
     return None if NODE_SELECTOR_STRATEGY in annotations else topology
+
+
+def _is_exclusive(pod: Object) -> bool:
+    return exclusive_topology(pod) is not None
 
 
 def _alone(spec: Object, topology: str, key: str, priority: str) -> Object:

@@ -118,6 +118,11 @@ class Filter:
         """Whether the selection depends on more than the object's key (a namespace is part of the key)."""
         return self._labels is not None or bool(self._fields)
 
+    @property
+    def of_labels(self) -> bool:
+        """Whether the selection depends on the object's key and labels alone."""
+        return not self._fields
+
     def matches(self, obj: Object) -> bool:
         """Whether an object of the right namespace is selected."""
         if self._labels is not None and not self._labels.matches(obj["metadata"].get("labels") or {}):

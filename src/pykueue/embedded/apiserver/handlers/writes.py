@@ -93,11 +93,14 @@ async def _compile_expressions(expressions: Iterable[object]) -> list[object]:
 
 
 async def _compile_schema(endpoint: Endpoint) -> None:
-    """Compile the schema of a custom kind; others are served while that is done."""
-    for schema in (endpoint.schema, endpoint.storage.schema):
-        for _ in schema.compile_ahead():
-            await asyncio.sleep(0)
-    endpoint.compiled = True
+    """Compile the schema of a custom kind, once for all that wait for it; others are served meanwhile."""
+    async with endpoint.compiling:
+        if endpoint.compiled:
+            return
+        for schema in (endpoint.schema, endpoint.storage.schema):
+            for _ in schema.compile_ahead():
+                await asyncio.sleep(0)
+        endpoint.compiled = True
 
 
 async def _carried_out(steps: Steps, call: Call) -> Object:

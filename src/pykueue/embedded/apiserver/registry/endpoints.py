@@ -6,6 +6,7 @@ objects in the form of the storage version; an endpoint of another version conve
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
@@ -49,6 +50,8 @@ class Endpoint:
         self.custom = custom
         #: Whether the schemas that its writes go through are compiled.
         self.compiled = not custom
+        #: Held by the write that compiles them.
+        self.compiling = asyncio.Lock()
         #: Whether its form differs from the stored one in the name of the version alone: an object is then
         #: asked to fit its own version's schema, not that of the stored version.
         self.renamed = False

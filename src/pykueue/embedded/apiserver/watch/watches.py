@@ -56,6 +56,12 @@ class Selection:
     def _matches(self, record: Record) -> bool:
         return self._filter.matches(self.endpoint.from_storage(record.peek()))
 
+    def _same_labels(self, record: Record, previous: Record) -> bool:
+        """Whether both are selected or neither, as only their labels matter, which are the same."""
+        if not self._filter.of_labels:
+            return False
+        return record.peek()["metadata"].get("labels") is previous.peek()["metadata"].get("labels")
+
     def show(self, events: Iterable[Event]) -> list[Shown]:
         """The events as this watch sees them."""
         shown: list[Shown] = []
@@ -74,7 +80,9 @@ class Selection:
                 if now:
                     shown.append((kind, record))
                 continue
-            before = previous is not None and self._matches(previous)
+            before = previous is not None and (
+                now if self._same_labels(record, previous) else self._matches(previous)
+            )
             if now:
                 shown.append(("MODIFIED" if before else "ADDED", record))
             elif before and previous is not None:

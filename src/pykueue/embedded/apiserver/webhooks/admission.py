@@ -48,6 +48,8 @@ class Webhook:
     review: Review
     namespace_selector: Mapping[str, Any] | None = None
     object_selector: Mapping[str, Any] | None = None
+    #: Whether an object concerns a webhook in this process, which is not asked about others.
+    concerns: Callable[[Object], bool] | None = None
     #: Whether a webhook that cannot be asked lets the request pass.
     ignore_failure: bool = False
     #: Whether it may be asked about a dry run.
@@ -342,6 +344,8 @@ class Admission:
         """The response, or None when the webhook is not concerned (or failed and may be ignored)."""
         old, spares = attributes.old, webhook.spares
         if spares is not None and not attributes.dry_run and spares(attributes.call.user):
+            return None
+        if webhook.concerns is not None and obj is not None and not webhook.concerns(obj):
             return None
         if not self._selected(webhook, attributes, obj, old):
             return None

@@ -54,15 +54,16 @@ class Children:
 
     def _changed(self, type_: str, old: Any, new: Any) -> None:
         parent = self._parents.resource
-        for child in (old, new):
-            owner = None if child is None else controller_of(child)
+        before = None if old is None else controller_of(old)
+        after = None if new is None else controller_of(new)
+        for owner, child in ((before, old), (after, new)):
             if (
                 owner is not None
                 and owner["kind"] == parent.kind
                 and owner["apiVersion"] == parent.api_version
             ):
                 self._wake((child["metadata"]["namespace"], owner["name"]))
-        if new is not None and controller_of(new) is None and not is_deleting(new):
+        if new is not None and after is None and not is_deleting(new):
             for candidate in self._parents.list(new["metadata"]["namespace"]):
                 if _matches(candidate, new):
                     self._wake(key_of(candidate))

@@ -82,6 +82,8 @@ class NodeMonitor:
         self._clock = clock
         self._zones = Zones()
         self._heard: dict[str, _Heard] = {}
+        #: Nodes that say, or of which it is known, that they are not ready.
+        self._unready: set[str] = set()
         self._controller: Controller[str] = Controller(
             "node-lifecycle",
             self._sync,
@@ -102,11 +104,16 @@ class NodeMonitor:
         name = (new or old)["metadata"]["name"]
         if new is None:
             self._heard.pop(name, None)
+            self._unready.discard(name)
             repaced = self._zones.remove(name)
             text = f"Node {name} event: Removing Node {name} from Controller"
             self._events.event(old, NORMAL, "RemovingNode", text)
         else:
             ready = _ready(new)
+            if ready in ("", "True"):
+                self._unready.discard(name)
+            else:
+                self._unready.add(name)
             repaced = self._zones.put(name, _zone(new), ready == "True" if ready else None)
         self._controller.queue.add(name)
         if repaced:
@@ -119,10 +126,8 @@ class NodeMonitor:
 
     def _on_pod(self, type_: str, old: Any, new: Any) -> None:
         name = new["spec"].get("nodeName") if new is not None else None
-        if name and _pod_ready(new) is not None:
-            node = self._nodes.get(None, name)
-            if node is not None and _ready(node) not in ("", "True"):
-                self._controller.queue.add(name)
+        if name in self._unready and _pod_ready(new) is not None:
+            self._controller.queue.add(name)
 
     async def _sync(self, name: str) -> float | None:
         node: Object | None = self._nodes.get(None, name)
