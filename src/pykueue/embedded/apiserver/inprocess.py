@@ -17,8 +17,8 @@ from pykueue.kube.transport import Request, WatchEvent
 class InProcessTransport:
     """A `kube.transport.Transport` to a server in this process, as one user.
 
-    Bodies are copied, so callers may go on using theirs, unless they are given away. Answers are the stored objects themselves: shared,
-    never to be changed.
+    Bodies are copied, so callers may go on using theirs, unless they are given away. Answers are the stored
+    objects themselves: shared, never to be changed.
     """
 
     def __init__(self, pipeline: Pipeline, user: User) -> None:
