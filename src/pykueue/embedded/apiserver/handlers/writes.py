@@ -94,13 +94,19 @@ async def _compile_expressions(expressions: Iterable[object]) -> list[object]:
 
 async def _compile_schema(endpoint: Endpoint) -> None:
     """Compile the schema of a custom kind, once for all that wait for it; others are served meanwhile."""
-    async with endpoint.compiling:
-        if endpoint.compiled:
-            return
-        for schema in (endpoint.schema, endpoint.storage.schema):
-            for _ in schema.compile_ahead():
-                await asyncio.sleep(0)
-        endpoint.compiled = True
+    while not endpoint.compiled:
+        if endpoint.compiling is not None:
+            await endpoint.compiling.wait()
+            continue
+        endpoint.compiling = over = asyncio.Event()
+        try:
+            for schema in (endpoint.schema, endpoint.storage.schema):
+                for _ in schema.compile_ahead():
+                    await asyncio.sleep(0)
+            endpoint.compiled = True
+        finally:
+            endpoint.compiling = None
+            over.set()
 
 
 async def _carried_out(steps: Steps, call: Call) -> Object:

@@ -50,8 +50,8 @@ class Endpoint:
         self.custom = custom
         #: Whether the schemas that its writes go through are compiled.
         self.compiled = not custom
-        #: Held by the write that compiles them.
-        self.compiling = asyncio.Lock()
+        #: Set when the write that compiles them is done with it, while there is one.
+        self.compiling: asyncio.Event | None = None
         #: Whether its form differs from the stored one in the name of the version alone: an object is then
         #: asked to fit its own version's schema, not that of the stored version.
         self.renamed = False
