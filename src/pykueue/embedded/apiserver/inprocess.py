@@ -53,14 +53,16 @@ class InProcessTransport:
         assert isinstance(answer, Answer)
         return answer.object(call.endpoint)
 
-    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+    def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        return watch_objects(self._pipeline.core, lambda: self._watched(request))
+
+    def _watched(self, request: Request) -> Call:
         query = {**request.query, "watch": "true"}
         call = self._call(Request("GET", request.path, query))
         if call is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         self._pipeline.authorize(call)
-        async for event in watch_objects(self._pipeline.core, call):
-            yield event
+        return call
 
     async def close(self) -> None:
         """Nothing to give back."""

@@ -112,6 +112,12 @@ def qualified_name_fault(name: str) -> str:
     return "" if _NAME_PART.fullmatch(part) else _QUALIFIED_RULE
 
 
+@cached_by_text(4096)
+def annotation_key_fault(key: str) -> str:
+    """What is wrong with an annotation key, or nothing: the rules are those of its lowercase form."""
+    return qualified_name_fault(key.lower())
+
+
 @cached_by_text(8192)
 def label_value_fault(value: str) -> str:
     """What is wrong with a label value, or nothing."""
@@ -253,13 +259,11 @@ def causes(metadata: Object, rule: str) -> list[Cause]:
             found.append(invalid("metadata.labels", value, fault))
     annotations = metadata.get("annotations")
     if annotations:
-        total = 0
-        for key, value in annotations.items():
-            fault = qualified_name_fault(key.lower())
+        for key in annotations:
+            fault = annotation_key_fault(key)
             if fault:
                 found.append(invalid("metadata.annotations", key, fault))
-            total += len(key) + len(value)
-        if total > _ANNOTATION_LIMIT:
+        if sum(map(len, annotations)) + sum(map(len, annotations.values())) > _ANNOTATION_LIMIT:
             found.append(too_long("metadata.annotations", _ANNOTATION_LIMIT))
     for finalizer in metadata.get("finalizers") or ():
         fault = qualified_name_fault(finalizer)

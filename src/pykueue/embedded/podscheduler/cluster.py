@@ -134,6 +134,13 @@ class Cluster:
         info = self._infos.get(name)
         return info if info is not None and info.present else None
 
+    def indexes(self, names: Iterable[str]) -> list[tuple[int, str]]:
+        """The places in `nodes` of those of the named nodes that are there, and their names."""
+        infos = self._infos
+        return [
+            (info.index, name) for name in names if (info := infos.get(name)) is not None and info.present
+        ]
+
     def set_node(self, manifest: Object) -> bool:
         """A Node object appeared or changed; whether that matters to scheduling."""
         name = manifest["metadata"]["name"]

@@ -6,7 +6,6 @@ changed since are looked at again.
 
 from __future__ import annotations
 
-import copy
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
@@ -315,9 +314,7 @@ class Placer:
 
 def placed_at(pod: PodInfo, node: str) -> PodInfo:
     """The pod as it will be on the node."""
-    placed = copy.copy(pod)
-    placed.node = node
-    return placed
+    return pod.at(node)
 
 
 def fit_message(refusals: list[Refusal]) -> str:

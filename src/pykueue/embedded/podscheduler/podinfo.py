@@ -146,6 +146,14 @@ class PodInfo:
         #: Claims of devices that it uses.
         self.claims: tuple[Key, ...] = claims_of(manifest) or ()
 
+    def at(self, node: str) -> PodInfo:
+        """The same pod as it will be on a node."""
+        placed: PodInfo = PodInfo.__new__(PodInfo)
+        for name in PodInfo.__slots__:
+            setattr(placed, name, getattr(self, name))
+        placed.node = node
+        return placed
+
     @property
     def started(self) -> str:
         """When the pod began to run, else when it was created; later is less important (4.7)."""

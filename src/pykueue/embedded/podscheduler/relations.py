@@ -199,11 +199,8 @@ def spread_scores(
     crowded = list(map(without_pods.__getitem__, alike))
     if occupied:
         places = None if in_one_piece else {index: place for place, index in enumerate(indexes)}
-        for name in occupied:
-            node = cluster.node(name)
-            if node is None:
-                continue
-            place = node.index - first if places is None else places.get(node.index, -1)
+        for index, name in cluster.indexes(occupied):
+            place = index - first if places is None else places.get(index, -1)
             if 0 <= place < len(alike):
                 crowded[place] = crowding(alike[place], name)
     seen = set(crowded)

@@ -17,7 +17,6 @@ from typing import Any
 from pykueue.api.objects import Object
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES
-from pykueue.api.selectors import Requirement, Selector
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.devices import claims_of
@@ -33,7 +32,6 @@ from pykueue.embedded.podscheduler.podinfo import PodInfo, PodReader, alike, tak
 from pykueue.embedded.podscheduler.queue import Queue
 from pykueue.embedded.podscheduler.reports import Reports
 from pykueue.embedded.podscheduler.services import Services
-from pykueue.embedded.podscheduler.terms import Spread, default_spread
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL
@@ -71,12 +69,12 @@ class PodScheduler:
         self._informers = InformerFactory(self._client, clock=clock)
         self._reports = Reports(self._client, clock, rng, names)
         self._cluster = Cluster()
+        self._services = Services()
         self._placer = Placer(self._cluster, rng)
-        self._gang_placer = GangPlacer(self._cluster, self._placer, self._default_spread)
+        self._gang_placer = GangPlacer(self._cluster, self._placer, self._services.spread)
         self._gangs = Gangs()
         self._queue: Queue[PodInfo | Gang, EquivalenceClass] = Queue()
         self._reader = PodReader()
-        self._services = Services()
         #: Nodes that may have become able to take more since the queue was last asked.
         self._improved: set[str] = set()
         #: Whether pods came to nodes, and whether pods went, since then.
@@ -446,7 +444,7 @@ class PodScheduler:
         gang = self._gangs.of(pod.uid)
         try:
             refused = self._refused(gang, pod) if gang is not None else None
-            outcome = refused or self._placer.place(pod, self._default_spread(pod))
+            outcome = refused or self._placer.place(pod, self._services.spread(pod))
         except Exception:
             log.exception("pod %s cannot be scheduled", pod.key)
             self._queue.retry(pod, now)
@@ -518,14 +516,6 @@ class PodScheduler:
             node = gang.promised.get(uid, "")
             self._reports.enqueue(pod, outcome.message, node, victims.get(uid, ()), every_time=False)
         self._groups.touch(gang)
-
-    def _default_spread(self, pod: PodInfo) -> tuple[Spread, ...]:
-        """The default topology spread constraints of pods that belong to a Service."""
-        wanted = self._services.labels_of(pod.namespace, pod.labels)
-        if not wanted:
-            return ()
-        selector = Selector([Requirement(key, "In", (value,)) for key, value in sorted(wanted.items())])
-        return default_spread(selector, pod.namespace)
 
     # Writing
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykueue.api.selectors import Requirement, Selector
+from pykueue.embedded.podscheduler.podinfo import PodInfo
+from pykueue.embedded.podscheduler.terms import Spread, default_spread
+
 Labels = Mapping[str, str]
+
+#: Combinations of Services of which the spread is remembered.
+REMEMBERED = 256
 
 
 class Services:
@@ -14,6 +21,8 @@ class Services:
         self._selectors: dict[tuple[str, str], Labels] = {}
         #: Names by namespace and one label that their selectors demand.
         self._by_label: dict[tuple[str, str, str], dict[str, None]] = {}
+        #: Default spreads by namespace and what the selectors of the Services demand.
+        self._spreads: dict[tuple[object, ...], tuple[Spread, ...]] = {}
 
     def put(self, namespace: str, name: str, selector: Labels | None) -> None:
         """The Service chooses these pods now; none with None."""
@@ -37,6 +46,20 @@ class Services:
                 if all(labels.get(key) == value for key, value in selector.items()):
                     wanted.update(selector)
         return wanted
+
+    def spread(self, pod: PodInfo) -> tuple[Spread, ...]:
+        """The default topology spread constraints of a pod: none unless it belongs to a Service."""
+        wanted = sorted(self.labels_of(pod.namespace, pod.labels).items())
+        if not wanted:
+            return ()
+        key = (pod.namespace, *wanted)
+        found = self._spreads.get(key)
+        if found is None:
+            if len(self._spreads) >= REMEMBERED:
+                self._spreads.clear()
+            selector = Selector([Requirement(name, "In", (value,)) for name, value in wanted])
+            found = self._spreads[key] = default_spread(selector, pod.namespace)
+        return found
 
 
 def _first(selector: Labels) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from sys import intern
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
+from pykueue.api.caching import LONGEST_KEY
 from pykueue.api.objects import Object
 from pykueue.api.quantity import whole_number
 from pykueue.embedded.objects.errors import (
@@ -74,8 +75,15 @@ class Target(NamedTuple):
     subresource: str
 
 
+#: Paths of collections that are remembered.
+_COLLECTIONS = 1024
+
+
 def resolve(registry: Registry, path: str) -> Target | None:
     """The resource a request path names, or None when it names none (a plain 404, not a Status)."""
+    known: Target | None = registry.collections.get(path)
+    if known is not None:
+        return known
     parts = path.split("/")
     if parts[-1] == "":
         parts.pop()
@@ -102,7 +110,13 @@ def resolve(registry: Registry, path: str) -> Target | None:
     subresource = rest[2] if len(rest) > 2 else ""
     if subresource and subresource not in endpoint.subresources:
         return None
-    return Target(endpoint, namespace, name, subresource)
+    target = Target(endpoint, namespace, name, subresource)
+    if not name and len(path) <= LONGEST_KEY:
+        # Most of what is created is created again and again.
+        if len(registry.collections) >= _COLLECTIONS:
+            registry.collections.clear()
+        registry.collections[path] = target
+    return target
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any
 
 from pykueue.api.objects import Object
 from pykueue.embedded.kinds.base import Kind
@@ -150,6 +151,8 @@ class Registry:
         self._by_path: dict[tuple[str, str, str], Endpoint] = {}
         self._by_kind: dict[tuple[str, str, str], Endpoint] = {}
         self._storage: dict[tuple[str, str], Endpoint] = {}
+        #: What paths of collections were found to name.
+        self.collections: dict[str, Any] = {}
         #: Grows with every change: lets discovery documents see that they are stale.
         self.changes = 0
 
@@ -158,6 +161,7 @@ class Registry:
         self._by_path[endpoint.group, endpoint.version, endpoint.plural] = endpoint
         self._by_kind[endpoint.group, endpoint.version, endpoint.kind.kind] = endpoint
         self._storage[endpoint.group, endpoint.plural] = endpoint.storage
+        self.collections.clear()
         self.changes += 1
 
     def remove(self, endpoint: Endpoint) -> None:
@@ -168,6 +172,7 @@ class Registry:
         self._by_kind.pop((endpoint.group, endpoint.version, endpoint.kind.kind), None)
         if not any(one.plural == endpoint.plural and one.group == endpoint.group for one in self):
             del self._storage[endpoint.group, endpoint.plural]
+        self.collections.clear()
         self.changes += 1
 
     def __iter__(self) -> Iterator[Endpoint]:

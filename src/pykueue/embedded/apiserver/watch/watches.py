@@ -259,9 +259,12 @@ class Watch:
 _BACKLOG = 200_000
 
 
-async def watch_objects(core: Core, call: Call) -> AsyncGenerator[WatchEvent, None]:
-    """A watch for a client in this process: shared objects, nothing encoded."""
-    watch = Watch(core, call)
+async def watch_objects(core: Core, begin: Callable[[], Call]) -> AsyncGenerator[WatchEvent, None]:
+    """A watch for a client in this process: shared objects, nothing encoded.
+
+    `begin` makes the call, or raises ApiError, once the first event is asked for.
+    """
+    watch = Watch(core, begin())
     endpoint = watch.endpoint
     form = ("in process", watch.selection.key)
     waiting: deque[WatchEvent] = deque()
