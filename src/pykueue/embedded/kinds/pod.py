@@ -25,7 +25,7 @@ from pykueue.embedded.kinds.podspec import (
 )
 from pykueue.embedded.kinds.podvalidation import is_label, validate_pod_spec
 from pykueue.embedded.kinds.printing import age_cell, seconds_of, since
-from pykueue.embedded.kinds.templates import OncePerTemplate, with_hostname, without_hostname
+from pykueue.embedded.kinds.templates import OncePerTemplate, with_own, without_own
 from pykueue.embedded.objects.errors import Cause, forbidden, invalid
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
@@ -120,17 +120,17 @@ class Pod(Kind):
 
     def default(self, obj: Object) -> Object:
         spec = obj.get("spec") or {}
-        defaulted = self._defaults(without_hostname(spec))
+        defaulted = self._defaults(without_own(spec))
         if defaulted.unchanged:
             return changed(obj, "spec", spec)
-        return {**obj, "spec": with_hostname(defaulted.spec, spec)}
+        return {**obj, "spec": with_own(defaulted.spec, spec)}
 
     def default_change(self, obj: Object, old: Object) -> Object:
         return obj if obj.get("spec") is old.get("spec") else self.default(obj)
 
     def prepare_create(self, obj: Object, context: Context) -> Object:
-        completed = self._completed(without_hostname(obj["spec"]))
-        spec = with_hostname(completed.spec, obj["spec"])
+        completed = self._completed(without_own(obj["spec"]))
+        spec = with_own(completed.spec, obj["spec"])
         status: Object = {"phase": "Pending", "qosClass": completed.qos_class}
         if spec.get("schedulingGates"):
             status["conditions"] = [
@@ -162,7 +162,11 @@ class Pod(Kind):
 
     def validate(self, obj: Object) -> list[Cause]:
         spec = obj["spec"]
-        sound = self._is_sound(without_hostname(spec)) and is_label(spec.get("hostname") or "x")
+        sound = (
+            "nodeName" not in spec
+            and is_label(spec.get("hostname") or "unnamed")
+            and self._is_sound(without_own(spec))
+        )
         causes = [] if sound else validate_pod_spec(spec)
         if spec.get("nodeName") and spec.get("schedulingGates"):
             causes.append(

@@ -15,6 +15,8 @@ Result = TypeVar("Result")
 #: Specs of which the result is kept, and bytes of the longest of them.
 ENTRIES: Final = 256
 LONGEST: Final = 8 * 1024
+#: What each pod of a template has for itself: the hostname of an index, and its node.
+_OWN: Final[tuple[str, ...]] = ("hostname", "nodeName")
 
 
 class OncePerTemplate(Generic[Result]):
@@ -39,15 +41,14 @@ class OncePerTemplate(Generic[Result]):
         return found
 
 
-def without_hostname(spec: Object) -> Object:
-    """The spec as it is for all indexes of an Indexed Job, of which each pod has another hostname."""
-    if "hostname" not in spec:
+def without_own(spec: Object) -> Object:
+    """The spec as all pods of a template share it."""
+    if "hostname" not in spec and "nodeName" not in spec:
         return spec
-    rest = dict(spec)
-    del rest["hostname"]
-    return rest
+    return {field: value for field, value in spec.items() if field not in _OWN}
 
 
-def with_hostname(rest: Object, spec: Object) -> Object:
-    """What was made of a spec without its hostname, with it."""
-    return {**rest, "hostname": spec["hostname"]} if "hostname" in spec else rest
+def with_own(shared: Object, spec: Object) -> Object:
+    """What was made of the shared part of a spec, with the rest of it."""
+    own = {field: spec[field] for field in _OWN if field in spec}
+    return {**shared, **own} if own else shared

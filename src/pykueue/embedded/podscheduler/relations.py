@@ -6,6 +6,7 @@ affinity and of topology spread constraints.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import log
 from typing import NamedTuple
@@ -196,25 +197,28 @@ def spread_scores(
         return round(total)
 
     without_pods = {kind: crowding(kind, "") for kind in kinds}
-    crowded = list(map(without_pods.__getitem__, alike))
+    #: The nodes with such pods, by their place among `indexes`.
+    taken: dict[int, int] = {}
     if occupied:
         places = None if in_one_piece else {index: place for place, index in enumerate(indexes)}
         for index, name in cluster.indexes(occupied):
             place = index - first if places is None else places.get(index, -1)
             if 0 <= place < len(alike):
-                crowded[place] = crowding(alike[place], name)
-    seen = set(crowded)
-    if not all_counted:
-        seen = {one for one, kind in zip(crowded, alike, strict=True) if counted[kind]}
+                taken[place] = crowding(alike[place], name)
+    taken_of = Counter(map(alike.__getitem__, taken))
+    seen = {without_pods[kind] for kind in kinds if counted[kind] and alike.count(kind) > taken_of[kind]}
+    seen.update(value for place, value in taken.items() if counted[alike[place]])
     low, high = min(seen, default=0), max(seen, default=0)
     if low == high and all_counted:
         return None
     points = {
         one: SPREAD_WEIGHT * (MAX_SCORE * (high + low - one) // high if high else MAX_SCORE) for one in seen
     }
-    if all_counted:
-        return list(map(points.__getitem__, crowded))
-    return [points[one] if counted[kind] else 0 for one, kind in zip(crowded, alike, strict=True)]
+    of_kind = {kind: points.get(without_pods[kind], 0) if counted[kind] else 0 for kind in kinds}
+    scores = list(map(of_kind.__getitem__, alike))
+    for place, value in taken.items():
+        scores[place] = points[value] if counted[alike[place]] else 0
+    return scores
 
 
 def _by_domain(

@@ -145,7 +145,7 @@ class Subresources:
             }
             return {
                 **pod,
-                "metadata": {**pod["metadata"], **merged},
+                "metadata": {**pod["metadata"], **merged} if merged else pod["metadata"],
                 "spec": {**spec, "nodeName": node},
                 "status": {**status, "conditions": conditions},
             }
