@@ -285,3 +285,20 @@ def test_aggregated_roles_carry_the_rules_of_those_they_select() -> None:
         assert (await api.get(f"{roles}/view"))["rules"] == view["rules"] != []
 
     with_server(story)
+
+
+def test_a_webhook_is_not_asked_about_objects_that_do_not_concern_it() -> None:
+    async def story(api: Api) -> None:
+        asked: list[str] = []
+
+        async def review(review: dict[str, Any]) -> dict[str, Any]:
+            asked.append(review["request"]["name"])
+            return _answer(review)
+
+        hook = Webhook("a", False, RULES, review, concerns=lambda obj: "mine" in obj["data"])
+        api.server.admission.register(hook)
+        await api.create(CONFIG_MAPS, config_map("other", own="0"))
+        await api.create(CONFIG_MAPS, config_map("concerned", mine="1"))
+        assert asked == ["concerned"]
+
+    with_server(story)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from apiserver_harness import CRDS, WIDGETS, Api, widget, widget_definition, with_server
 
+from pykueue.embedded.apiserver.crd.structural import CustomSchema
 from pykueue.kube.transport import APPLY_PATCH, STRATEGIC_PATCH
 
 
@@ -310,5 +313,25 @@ def test_replicas_that_a_scale_cannot_show_are_refused() -> None:
         for wrong in (-1, 2**31):
             error = await api.refused(api.create(WIDGETS, widget("w", replicas=wrong)))
             assert [one["field"] for one in error.details["causes"]] == [".spec.replicas"]
+
+    with_server(story)
+
+
+def test_the_schema_is_compiled_once_however_many_first_objects_come_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create(CRDS, widget_definition())
+        begun: list[object] = []
+        compile_ahead = CustomSchema.compile_ahead
+
+        def counting(schema: CustomSchema) -> Iterator[None]:
+            begun.append(schema)
+            return compile_ahead(schema)
+
+        monkeypatch.setattr(CustomSchema, "compile_ahead", counting)
+        made = await asyncio.gather(*(api.create(WIDGETS, widget(f"w{n}", color="red")) for n in range(20)))
+        assert [one["spec"]["size"] for one in made] == [3] * 20
+        assert len(begun) == 2  # for the form that is written and for the one that is stored
 
     with_server(story)

@@ -98,6 +98,35 @@ def test_a_broken_watch_goes_on_where_it_stopped_without_listing_again() -> None
     run_virtual(main)
 
 
+def test_an_index_of_metadata_is_computed_again_only_when_metadata_changes() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        labels = {"app": "one"}
+        api.put(CONFIG_MAPS, "x", "a", data={"v": "1"}, metadata={"labels": labels})
+        informer = maps(api, clock)
+        asked: list[str] = []
+
+        def app_of(obj: Any) -> list[str]:
+            asked.append(obj["data"]["v"])
+            return [obj["metadata"]["labels"]["app"]]
+
+        informer.add_index("app", app_of, of_metadata=True)
+        async with running(informer):
+            await informer.synced()
+            await clock.sleep(1)
+            asked.clear()
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "2"}, metadata={"labels": labels})
+            await clock.sleep(1)
+            assert asked == []
+            assert [one["data"]["v"] for one in informer.by_index("app", "one")] == ["2"]
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "3"}, metadata={"labels": {"app": "two"}})
+            await clock.sleep(1)
+            assert informer.by_index("app", "one") == []
+            assert [one["data"]["v"] for one in informer.by_index("app", "two")] == ["3"]
+
+    run_virtual(main)
+
+
 def test_relist_after_410_reports_only_what_changed() -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
