@@ -68,6 +68,7 @@ INTERNAL = {
     "embedded.kinds.job.DEFAULT_BACKOFF_LIMIT": "a default",
     "embedded.kinds.storage._LONGEST_NODE_ID": "a rule of Kubernetes on one field",
     "embedded.kinds.podvalidation._MAX_SECONDS": "the largest int32",
+    "embedded.kinds.templates.LONGEST": "size of a cache",
     "embedded.nodes.processes.health._TIMEOUT": "a default of probes",
     "embedded.podscheduler.filters.MAX_SCORE": "scale of the scores of nodes",
     "embedded.store.sqlite._LARGEST_PROBE": "size of an internal write",
