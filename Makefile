@@ -53,20 +53,25 @@ check: $(READY)
 	@$(BIN)/python tools/reference_pages.py --check
 	@$(BIN)/python tools/vocabulary.py $(VOCABULARY)
 
-# The engine as C extensions, for this platform and version of Python (docs/decisions/0022-compiled-engine.md).
+# The engine and parts of the manager as C extensions, for this platform and version of Python
+# (docs/decisions/0022-compiled-engine.md).
 wheel-compiled: $(READY)
 	@rm -rf $(COMPILED)/wheel $(COMPILED)/lib build/lib.*
 	@PYKUEUE_COMPILE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 	  --wheel-dir $(COMPILED)/wheel .
 	@ls $(COMPILED)/wheel/*.whl
 
-# The tests of the engine with it.
+# What is compiled of the manager is tested with fewer tests: all of them would take minutes.
+COMPILED_TESTS := tests/engine tests/conformance/test_engine_conformance.py \
+  tests/kube/test_kube_informer.py tests/kube/test_informer_streamed.py tests/kube/test_kube_controller.py \
+  tests/manager/test_manager_rules.py tests/manager/test_manager_edited.py tests/manager/test_manager_life.py
+
+# The tests of the engine, and some of the manager, with it.
 test-compiled: wheel-compiled
 	@$(BIN)/python -m zipfile -e $(COMPILED)/wheel/*.whl $(COMPILED)/lib
 	@PYTHONPATH=$(COMPILED)/lib $(BIN)/python -c \
 	  'from pykueue.extras import engine_is_compiled; assert engine_is_compiled(), "the engine is not compiled"'
-	@PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n auto --dist loadfile \
-	  tests/engine tests/conformance/test_engine_conformance.py
+	@PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n auto --dist loadfile $(COMPILED_TESTS)
 
 docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
