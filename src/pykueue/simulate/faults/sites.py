@@ -103,9 +103,9 @@ class _LineTransport:
                         if not following.done():
                             following.cancel()
                             await asyncio.gather(following, return_exceptions=True)
-                    if over.done():
-                        if not following.cancelled():
+                        elif not following.cancelled():
                             following.exception()  # it may have failed at the same moment
+                    if over.done():
                         raise ConnectionError("the line was cut")
                     event = following.result()
                     if event is None:
