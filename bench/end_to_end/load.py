@@ -50,6 +50,8 @@ SET_UP = (CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, NODES, RESOURCE_FLAVORS, TOPOLO
 KINDS = {each.kind: each for each in SET_UP}
 #: Requests under way at the same time.
 WORKERS = 48
+#: Seconds to wait after an answer of 429, as its Retry-After says.
+TOO_MANY = 1.0
 
 
 @dataclass(slots=True)
@@ -239,7 +241,11 @@ class Load:
         manifest["metadata"] = {"name": arrival.name, "namespace": objects.NAMESPACE}
         life = self._lives[arrival.name] = Life(arrival, time.perf_counter())
         self.figures.own_writes += 1
-        status = await self._wire.send("POST", WORKLOADS.path(objects.NAMESPACE), manifest)
+        path = WORKLOADS.path(objects.NAMESPACE)
+        status = await self._wire.send("POST", path, manifest)
+        while status == 429:
+            await asyncio.sleep(TOO_MANY)
+            status = await self._wire.send("POST", path, manifest)
         if status != 201:
             raise RuntimeError(f"the creation of {arrival.name} was answered with {status}")
         due = self._started + arrival.at / 1000
@@ -282,10 +288,10 @@ class Load:
             if status == 200:
                 self.figures.own_writes += 1
                 return
-            if status != 409:
+            if status not in (409, 429):
                 raise RuntimeError(f"a change of {name} was answered with {status}")
-            # The newer version is on its way.
-            await asyncio.sleep(0.01)
+            # The newer version is on its way, or the server has too many requests.
+            await asyncio.sleep(0.01 if status == 409 else TOO_MANY)
 
 
 async def play(kubeconfig: Path, name: str, scale: float, releases: bool) -> Figures:
