@@ -51,8 +51,8 @@ def test_a_group_that_is_stopped_and_fails_by_that_is_evicted(seed: int) -> None
 @pytest.mark.parametrize(
     ("seed", "elastic"),
     [
-        *((seed, False) for seed in (4009, 5057, 7028, 20125, 100003)),
-        *((seed, True) for seed in (5009, 5019)),
+        *((seed, False) for seed in (4009, 5057, 7028, 20125, 100003, 9000008)),
+        *((seed, True) for seed in (5009, 5019, 9030063, 13030645)),
     ],
 )
 def test_runs_that_found_faults(seed: int, elastic: bool) -> None:

@@ -140,6 +140,10 @@ class DispatchedJob(ABC):
         """Other Workloads that its copy on a worker belongs to: earlier slices of an elastic job."""
         return []
 
+    def has_ended(self) -> bool:
+        """Whether its status here says that it has come to its end."""
+        return False
+
     @abstractmethod
     def is_active(self) -> bool:
         """Whether its status here says that pods of it run."""
@@ -246,6 +250,9 @@ class ManagedJob(_OneObject):
     def shows_end(self, session: Session) -> bool:
         remote = self._copy(session)
         return remote is None or self._integration.outcome(remote) is not None
+
+    def has_ended(self) -> bool:
+        return self.exists and self._integration.outcome(self._job) is not None
 
     def is_active(self) -> bool:
         return not self.refusal() and self._integration.is_active(self._job)

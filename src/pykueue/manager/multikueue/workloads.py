@@ -231,6 +231,8 @@ class WorkloadDispatcher:
         evicted = [name for name, copy in d.copies.items() if conditions.is_evicted(copy)]
         if d.is_stopping:
             return await self._stop_here(d, job)
+        if job.has_ended():
+            return None  # a slice that was made before that was known: it is removed next
         if not conditions.is_active(d.workload):
             return None  # it is about to be evicted, and until then nothing is offered, changed or removed
         if d.recorded in evicted:
