@@ -210,12 +210,17 @@ def test_job_that_a_worker_got_before_its_connection_broke_is_given_to_no_other(
     dispatched(test, "w1", "w2")
 
 
+async def run_on_w1(c: Clusters) -> None:
+    """A job that runs on w1, beside w2 with all its quota free."""
+    await c.make_busy("w2")
+    await c.manager.apply(job("a"))
+    await c.wait()
+    await c.workers["w2"].finish_job("busy")
+
+
 def test_worker_that_is_missing_long_after_a_restart_gets_its_whole_time() -> None:
     async def test(c: Clusters) -> None:
-        await c.make_busy("w2")
-        await c.manager.apply(job("a"))
-        await c.wait()
-        await c.workers["w2"].finish_job("busy")
+        await run_on_w1(c)
         await c.manager.stop_manager()
         await c.manager.start_manager()
         await c.wait(600)
@@ -229,10 +234,7 @@ def test_worker_that_is_missing_long_after_a_restart_gets_its_whole_time() -> No
 
 def test_worker_that_is_lost_under_another_name_counts_as_lost_from_then() -> None:
     async def test(c: Clusters) -> None:
-        await c.make_busy("w2")
-        await c.manager.apply(job("a"))
-        await c.wait()
-        await c.workers["w2"].finish_job("busy")
+        await run_on_w1(c)
         client = c.manager.client
         await client.delete(MULTIKUEUE_CLUSTERS, "w1")
         await client.create(MULTIKUEUE_CLUSTERS, cluster("new", "w1-kubeconfig"))

@@ -160,34 +160,29 @@ class PodGroup:
         fine = [pod for pod in self.runnable if is_ready(pod) or _phase(pod) == "Succeeded"]
         return len(fine) >= self.total
 
-    def outcome(self) -> Outcome | None:
-        """How it ended; None while it has not."""
+    def outcome(self, has_quota: bool = True) -> Outcome | None:
+        """How it ended; None while it has not.
+
+        Without quota, one with a failed pod that is not to be retried has ended. Its other pods would wait
+        for a replacement: those of a dispatched group are still there; on one cluster its eviction deleted
+        them.
+        """
         if self.is_serving:
             return None
         succeeded = sum(_phase(pod) == "Succeeded" for pod in self.pods)
         text = f"Pods succeeded: {succeeded}/{self.total}."
         if succeeded >= self.total:
             return Outcome(True, text)
-        return Outcome(False, text) if self._is_unretriable and all(map(has_ended, self.pods)) else None
-
-    def outcome_without_quota(self) -> Outcome | None:
-        """How it ended, its Workload having no quota; None where it may start.
-
-        One with a failed pod that is not to be retried cannot: the others would wait for a replacement. Those
-        of a dispatched group are still there; on one cluster they were deleted when it was evicted.
-        """
-        if (outcome := self.outcome()) is not None or self.is_serving or not self._is_unretriable:
-            return outcome
-        failed = any(_phase(pod) == "Failed" for pod in self.pods)
-        if not failed or not self.missing or self.started():
-            return None
-        succeeded = sum(_phase(pod) == "Succeeded" for pod in self.pods)
-        return Outcome(False, f"Pods succeeded: {succeeded}/{self.total}.")
-
-    @property
-    def _is_unretriable(self) -> bool:
         marks = (annotations_of(pod).get(names.RETRIABLE_IN_GROUP_ANNOTATION) for pod in self.pods)
-        return any(mark == "false" for mark in marks)
+        if "false" not in marks:
+            return None
+        over = all(map(has_ended, self.pods))
+        return Outcome(False, text) if over or (not has_quota and self._lacks_failed_pod()) else None
+
+    def _lacks_failed_pod(self) -> bool:
+        """Whether it waits as a whole, for a pod in place of one that failed."""
+        failed = any(_phase(pod) == "Failed" for pod in self.pods)
+        return failed and self.missing > 0 and not self.started()
 
     def reclaimable(self) -> dict[str, int]:
         """Pods per role that will not run again although the group goes on."""

@@ -485,7 +485,7 @@ def pod_owner(pod: Mapping[str, Any]) -> Object:
 
 def _outcome(group: PodGroup, workload: Mapping[str, Any]) -> Outcome | None:
     """How a group with this Workload ended; None while it has not."""
-    return group.outcome() if conditions.has_quota(workload) else group.outcome_without_quota()
+    return group.outcome(conditions.has_quota(workload))
 
 
 def _waiting_for_replacements(workload: Object, group: PodGroup, now: float) -> Object:
