@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import click
-from aiohttp import web
 
 from pykueue.cli.options import SourceOptions
 from pykueue.cli.process import collect_less_often, log_to_stderr, run_event_loop, until_stopped
@@ -20,7 +21,6 @@ from pykueue.kube.config import load as connect
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
-from pykueue.manager.serving.listener import Listener
 from pykueue.questions.cluster_state import ClusterState, followed_kinds, read_cluster
 from pykueue.questions.shadow import KUEUE_FLUSH_DELAY, Difference, Report, Settings, Shadow
 from pykueue.questions.shadow.followers import LogFile
@@ -49,16 +49,13 @@ async def _follow(
     transport = await connect(source.kubeconfig)
     clock, metrics = Clock(), ShadowMetrics()
 
-    async def serve_metrics(request: web.Request) -> web.Response:
-        return web.Response(body=metrics.text(), content_type="text/plain")
-
     def compared(kind: str, difference: Difference | None) -> None:
         metrics.compared(kind, difference)
         if difference is not None:
             log.warning("%s", difference_text(difference))
 
-    listener = Listener({"/metrics": serve_metrics})
-    try:
+    async with AsyncExitStack() as leaving:
+        leaving.push_async_callback(transport.close)
         client = Client(transport, clock=clock)
         state = await read_cluster(
             client,
@@ -72,15 +69,30 @@ async def _follow(
         options = replace(state.options(), flush_delay=0.0 if state.has_own_kinds else KUEUE_FLUSH_DELAY)
         shadow = Shadow(client, options, kinds, settings, clock, compared, manager_log)
         if metrics_port is not None:
-            await listener.open("", metrics_port)
-            log.warning("metrics are served at :%d/metrics", listener.port)
+            await leaving.enter_async_context(_served(metrics, metrics_port))
         async with until_stopped(shadow.run()) as wait:
             log.warning("comparing decisions; SIGINT or SIGTERM ends and prints the report")
             await wait(None if seconds is None else asyncio.sleep(seconds))
         return _with_notes(shadow.report(), state)
+
+
+@asynccontextmanager
+async def _served(metrics: ShadowMetrics, port: int) -> AsyncIterator[None]:
+    """The metrics, for Prometheus. The server is imported only where it is asked for."""
+    from aiohttp import web
+
+    from pykueue.manager.serving.listener import Listener
+
+    async def text(request: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), content_type="text/plain")
+
+    listener = Listener({"/metrics": text})
+    try:
+        await listener.open("", port)
+        log.warning("metrics are served at :%d/metrics", listener.port)
+        yield
     finally:
         await listener.close()
-        await transport.close()
 
 
 def _with_notes(report: Report, state: ClusterState) -> Report:

@@ -1,9 +1,8 @@
-"""Kept-alive HTTP/1.1 connections for short requests, such as writes.
+"""Kept-alive connections to one API server, for requests and for answers that are streamed.
 
-A request is written in one piece and its answer, parsed by llhttp, is read whole. That takes a fraction of
-the CPU time of a general client: no cookies, redirects, content codings, proxies or streams, which writes to
-API servers do not use. Whatever breaks comes out as ConnectionError: the caller does not know whether a write
-was carried out, and no request is sent twice.
+Whatever breaks comes out as ConnectionError: the caller does not know whether a write was carried out, and no
+write is sent twice. A GET is sent again when a connection that was used before is closed without any of its
+answer: servers close idle connections just as a request is on its way.
 """
 
 from __future__ import annotations
@@ -11,142 +10,24 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl as tls
-from typing import NamedTuple, cast
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-import httptools
 from aiohappyeyeballs import start_connection
+
+from pykueue.kube.deadlines import Deadlines
+from pykueue.kube.exchange import Answer, Exchange, Fields
+from pykueue.kube.http1 import Http1Connection
 
 #: Seconds after which an idle connection is closed: before servers and load balancers close it, as a request
 #: that meets their closing is lost.
 KEEP_ALIVE = 15.0
 #: Seconds until the next address of a host is tried beside one that does not answer (RFC 8305).
 NEXT_ADDRESS = 0.25
-#: Characters of one header line of an answer; servers themselves accept far less in a request.
-LINE_MAX = 65_536
-
-
-class Answer(NamedTuple):
-    """The answer to a request; names of headers are in lower case."""
-
-    status: int
-    reason: str
-    headers: list[tuple[str, str]]
-    content: bytes
-
-    def header(self, name: str) -> str | None:
-        """The first header of that name."""
-        return next((value for found, value in self.headers if found == name), None)
-
-
-class _Connection(asyncio.Protocol):
-    """One connection: one request at a time."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
-        self.is_open = True
-        #: When it was last used, in seconds of the loop's time.
-        self.used = 0.0
-        self._begin()
-
-    def _begin(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._reason = b""
-        self._headers: list[tuple[str, str]] = []
-        self._parts: list[bytes] = []
-        self._has_headers = False
-
-    def send(self, request: bytes) -> asyncio.Future[Answer]:
-        """Send a whole request; its answer."""
-        assert self._transport is not None
-        self._begin()
-        self._answer = self._loop.create_future()
-        if self.is_open:
-            self._transport.write(request)
-        else:
-            self._fail("the connection was closed")
-        return self._answer
-
-    def close(self) -> None:
-        """End the connection at once; an answer that is still to come is lost."""
-        self.is_open = False
-        self._answer = None
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _fail(self, problem: str, cause: Exception | None = None) -> None:
-        self.is_open = False
-        if self._answer is not None and not self._answer.done():
-            error = ConnectionError(problem)
-            error.__cause__ = cause
-            self._answer.set_exception(error)
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _complete(self) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None and not answer.done():
-            status, reason = self._parser.get_status_code(), self._reason.decode("latin-1")
-            answer.set_result(Answer(status, reason, self._headers, b"".join(self._parts)))
-
-    # Of the connection
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
-
-    def data_received(self, data: bytes) -> None:
-        if self._answer is None:
-            self.close()  # nothing was asked
-            return
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(f"the answer is not HTTP: {error}", error)
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.is_open = False
-        if self._has_headers and error is None:
-            framing = {"content-length", "transfer-encoding"}
-            if framing.isdisjoint(name for name, _ in self._headers):
-                self._complete()  # the end of the connection is that of the answer
-        self._fail(str(error or "the server closed the connection"), error)
-
-    # Of the parser
-
-    def on_message_begin(self) -> None:
-        if self._answer is None:
-            raise ValueError("a second answer")
-
-    def on_status(self, reason: bytes) -> None:
-        self._reason += reason
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if len(name) + len(value) > LINE_MAX:
-            raise ValueError(f"a header of the answer is longer than {LINE_MAX} characters")
-        self._headers.append((name.decode("latin-1").lower(), value.decode(errors="surrogateescape")))
-
-    def on_headers_complete(self) -> None:
-        self._has_headers = self._parser.get_status_code() >= 200
-
-    def on_body(self, part: bytes) -> None:
-        self._parts.append(part)
-
-    def on_message_complete(self) -> None:
-        if self._parser.get_status_code() < 200:  # what comes before the answer proper
-            self._headers.clear()
-            self._reason = b""
-            return
-        if not self._parser.should_keep_alive():
-            self.is_open = False
-        self._complete()
 
 
 class Connections:
-    """Connections to one server, at most `limit` at a time; more requests wait for one.
+    """Connections to one server, one for each request under way.
 
     `ssl` is None for plain HTTP; `server_name` is checked against the server's certificate in place of
     `host`. `connect_timeout` is in seconds.
@@ -159,41 +40,44 @@ class Connections:
         *,
         ssl: tls.SSLContext | None,
         server_name: str | None,
-        limit: int,
         connect_timeout: float,
     ) -> None:
         self._host = host
         self._port = port
         self._ssl = ssl
         shown = f"[{host}]" if ":" in host else host
-        self._host_line = f"Host: {shown}" if port == (443 if ssl else 80) else f"Host: {shown}:{port}"
+        self._host_header = shown if port == (443 if ssl else 80) else f"{shown}:{port}"
         self._server_name = server_name or host
         self._connect_timeout = connect_timeout
-        self._slots = asyncio.Semaphore(limit)
+        self._deadlines = Deadlines()
         #: The one used last is at the end, and is used again first.
-        self._idle: list[_Connection] = []
+        self._idle: list[Http1Connection] = []
         self._timer: asyncio.TimerHandle | None = None
 
     async def request(
-        self, method: str, target: str, headers: list[tuple[str, str]], body: bytes | None
+        self, method: str, target: str, fields: Fields, body: bytes | None, deadline: float
     ) -> Answer:
         """The answer to a request; `target` is quoted already.
 
-        Raises OSError when there is none, and ValueError for a line break in a header.
+        Raises ConnectionError when there is none, and TimeoutError when it has not come by `deadline`, in
+        seconds of the loop's time.
         """
-        request = self._head(method, target, headers, body) + (body or b"")
-        async with self._slots:
-            connection = self._taken() or await self._opened()
-            try:
-                answer = await connection.send(request)
-            except BaseException:
-                connection.close()
-                raise
-            if connection.is_open:
-                self._put_back(connection)
-            else:
-                connection.close()
-            return answer
+        exchange = await self._answered(method, target, fields, body, deadline)
+        self._release(exchange)
+        return exchange.answer.result()
+
+    @asynccontextmanager
+    async def stream(self, target: str, fields: Fields, silence: float) -> AsyncIterator[Exchange]:
+        """A GET whose answer, when it is no refusal, is read as it comes.
+
+        Raises ConnectionError when it breaks, and TimeoutError when nothing comes for `silence` seconds.
+        """
+        deadline = asyncio.get_running_loop().time() + silence
+        exchange = await self._answered("GET", target, fields, None, deadline, silence)
+        try:
+            yield exchange
+        finally:
+            self._release(exchange)
 
     def close(self) -> None:
         """Close the connections. No request may be under way."""
@@ -202,34 +86,60 @@ class Connections:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._deadlines.close()
 
-    def _head(self, method: str, target: str, headers: list[tuple[str, str]], body: bytes | None) -> bytes:
-        lines = [
-            f"{method} {target} HTTP/1.1",
-            self._host_line,
-            *[f"{name}: {value}" for name, value in headers],
-        ]
-        if body is not None or method != "DELETE":
-            lines.append(f"Content-Length: {len(body or b'')}")
-        head = "\r\n".join(lines)
-        if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1 or "\0" in head:
-            raise ValueError(f"line break in a header of {method} {target}")
-        return head.encode() + b"\r\n\r\n"
+    async def _answered(
+        self,
+        method: str,
+        target: str,
+        fields: Fields,
+        body: bytes | None,
+        deadline: float,
+        silence: float | None = None,
+    ) -> Exchange:
+        """An exchange whose answer is done, or the head of it where it is streamed."""
+        if asyncio.get_running_loop().time() >= deadline:
+            raise TimeoutError
+        while True:
+            connection = self._taken()
+            used = connection is not None
+            if connection is None:
+                connection = await self._opened(deadline)
+            exchange = connection.send(method, target, fields, body, deadline, silence)
+            self._deadlines.add(exchange)
+            try:
+                await exchange.answer
+            except ConnectionError:
+                self._release(exchange)
+                if not used or exchange.has_begun or method != "GET":
+                    raise
+            except BaseException:
+                self._release(exchange)
+                raise
+            else:
+                return exchange
 
-    def _taken(self) -> _Connection | None:
+    def _release(self, exchange: Exchange) -> None:
+        """Nothing is waited for any more; the connection is for others if all of the answer has come."""
+        self._deadlines.remove(exchange)
+        connection = exchange.carrier
+        if not exchange.is_over or not connection.is_open:
+            connection.abandon(exchange)
+            return
+        assert isinstance(connection, Http1Connection)
+        loop = asyncio.get_running_loop()
+        connection.used = loop.time()
+        self._idle.append(connection)
+        if self._timer is None:
+            self._timer = loop.call_later(KEEP_ALIVE, self._close_unused)
+
+    def _taken(self) -> Http1Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:
                 return connection
             connection.close()
         return None
-
-    def _put_back(self, connection: _Connection) -> None:
-        loop = asyncio.get_running_loop()
-        connection.used = loop.time()
-        self._idle.append(connection)
-        if self._timer is None:
-            self._timer = loop.call_later(KEEP_ALIVE, self._close_unused)
 
     def _close_unused(self) -> None:
         """Close what was not used for KEEP_ALIVE seconds; look again when the next one may be."""
@@ -244,22 +154,27 @@ class Connections:
             wait = min(connection.used for connection in self._idle) - unused_since
             self._timer = loop.call_later(wait, self._close_unused)
 
-    async def _opened(self) -> _Connection:
+    async def _opened(self, deadline: float) -> Http1Connection:
+        until = min(deadline, asyncio.get_running_loop().time() + self._connect_timeout)
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout_at(until):
                 return await self._connected()
-        except TimeoutError:
-            raise
+        except TimeoutError as error:
+            if until == deadline:
+                raise
+            raise ConnectionError(
+                f"Cannot connect to host {self._host}:{self._port} within {self._connect_timeout:g} s"
+            ) from error
         except OSError as error:
             raise ConnectionError(f"Cannot connect to host {self._host}:{self._port} [{error}]") from error
 
-    async def _connected(self) -> _Connection:
+    async def _connected(self) -> Http1Connection:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         sock = await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS)
         try:
             _, connection = await loop.create_connection(
-                lambda: _Connection(loop),
+                lambda: Http1Connection(loop, self._host_header),
                 sock=sock,
                 ssl=self._ssl,
                 server_hostname=self._server_name if self._ssl is not None else None,

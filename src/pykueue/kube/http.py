@@ -1,31 +1,35 @@
 """The transport to an API server over HTTPS.
 
-Reads and writes each share a bounded pool of kept-alive connections; each watch has a separate connection,
-so that watches never use up the pool. Writes, most of what a manager sends, do without aiohttp
-(`kube.connections`). Whatever breaks below HTTP comes out as ConnectionError, and the caller does not know
-whether a write took effect: controllers look again, they do not assume.
+Requests that are not streamed are bounded, reads and writes separately, so that neither wait for the other;
+watches never use up their places. They are sent over the project's own connections (`kube.connections`);
+through a proxy, and where a server redirects, by aiohttp, which is imported only then. Whatever breaks below
+HTTP comes out as ConnectionError, and the caller does not know whether a write took effect: controllers look
+again, they do not assume.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import ssl as tls
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlencode
-from urllib.request import getproxies, proxy_bypass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
 
-import aiohttp
 import orjson
-from multidict import CIMultiDict
-from yarl import URL
 
-from pykueue.kube.connections import Answer, Connections
+from pykueue.kube.connections import Connections
 from pykueue.kube.errors import ApiError
+from pykueue.kube.exchange import Answer, Fields
 from pykueue.kube.transport import Request, WatchEvent
+
+if TYPE_CHECKING:
+    from pykueue.kube.aiohttp_requests import AiohttpRequests
 
 #: Writes under way at the same time, and as many reads; more wait here, not in the server.
 MAX_CONCURRENT = 64
@@ -88,112 +92,106 @@ class HttpTransport:
         self._token = token
         self._authorization = authorization
         self._server_name = server_name
-        self._proxy = proxy or environment_proxy(URL(base_url))
+        url = urlsplit(self.base_url)
+        self._proxy = proxy or environment_proxy(url.scheme, url.hostname or "")
         self._max_concurrent = max_concurrent
-        self._user_agent = user_agent
         self._strip = not keep_managed_fields
         self._requests = requests or RequestOptions()
         self._limit = self._requests.timeout or REQUEST_TIMEOUT
-        self._timeout = aiohttp.ClientTimeout(total=self._limit, sock_connect=CONNECT_TIMEOUT)
-        self._calls: aiohttp.ClientSession | None = None
-        self._writes: Connections | None = None
         self._own_headers = (("User-Agent", user_agent), *self._requests.headers)
-        self._prefix = URL(self.base_url).raw_path.rstrip("/")
-        self._watches: aiohttp.ClientSession | None = None
+        #: Header fields by what differs between requests, and the Authorization that they have.
+        self._fields: dict[tuple[str, str | None], Fields] = {}
+        self._authorized: str | None = None
+        self._url = url
+        self._prefix = _quoted(url.path)
+        self._reads = asyncio.Semaphore(max_concurrent)
+        self._writes = asyncio.Semaphore(max_concurrent)
+        self._connections: Connections | None = None
+        self._other: AiohttpRequests | None = None
 
     async def call(self, request: Request) -> Any:
         """The decoded JSON answer; text answers (logs, metrics) come as str."""
         body = None if request.body is None else orjson.dumps(request.body)
         try:
-            answer = None
-            if request.method != "GET" and self._proxy is None:
-                answer = await self._written(request, body)
-            if answer is None:
-                answer = await self._answered(request, body)
+            answer = await self._answer(request, body)
         except TimeoutError as error:
             raise ConnectionError(f"{self.base_url} did not answer within {self._limit:g} s") from error
-        except aiohttp.ClientPayloadError as error:
-            raise ConnectionError(f"{self.base_url}: the connection ended within a response") from error
-        except aiohttp.ClientError as error:
+        except OSError as error:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
         if answer.status >= 400:
             raise _refusal(answer)
+        is_json = False
         for name, value in answer.headers:
-            if name == "warning":
-                self._warn(request, value)
-        if "json" not in (answer.header("content-type") or ""):
+            name = name.lower()
+            if name == b"content-type":
+                is_json = b"json" in value
+            elif name == b"warning":
+                self._warn(request, value.decode(errors="replace"))
+        if not is_json:
             return answer.content.decode(errors="replace")
-        return self._stripped(orjson.loads(answer.content))
-
-    async def _written(self, request: Request, body: bytes | None) -> Answer | None:
-        """The answer over a connection for writes; None if it redirects, which aiohttp follows."""
-        if self._writes is None:
-            self._writes = self._connections()
-        headers = [("Accept", request.accept), *self._own_headers]
-        if body is not None:
-            headers.append(("Content-Type", request.content_type))
-        if authorization := await self.authorization():
-            headers.append(("Authorization", authorization))
-        target = self._prefix + request.path
-        if not _PLAIN_PATH.fullmatch(target):
-            target = self._url(request).raw_path
-        if request.query:
-            target += f"?{urlencode(request.query)}"
         try:
-            async with asyncio.timeout(self._limit):
-                answer = await self._writes.request(request.method, target, headers, body)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
-        return None if 300 <= answer.status < 400 and answer.header("location") else answer
-
-    async def _answered(self, request: Request, body: bytes | None) -> Answer:
-        if self._calls is None:
-            self._calls = self._session(self._max_concurrent)
-        async with self._calls.request(
-            request.method,
-            self._url(request),
-            params=dict(request.query) or None,
-            data=body,
-            headers=await self._headers(request, body is not None),
-            server_hostname=self._server_name,
-            proxy=self._proxy,
-            timeout=self._timeout,
-        ) as response:
-            content = await response.read()
-            headers = [(name.lower(), value) for name, value in response.headers.items()]
-            return Answer(response.status, response.reason or "", headers, content)
+            return self._stripped(orjson.loads(answer.content))
+        except orjson.JSONDecodeError as error:
+            raise ConnectionError(f"{self.base_url}: the answer is not JSON: {error}") from error
 
     async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
         """Events until the server ends the watch, at the latest after WATCH_TIMEOUT."""
-        if self._watches is None:
-            self._watches = self._session(0)
         query = {"timeoutSeconds": str(WATCH_TIMEOUT), **request.query}
         silence = float(query["timeoutSeconds"]) + WATCH_GRACE
         try:
-            async with self._watches.get(
-                self._url(request),
-                params=query,
-                headers=await self._headers(request, False),
-                server_hostname=self._server_name,
-                proxy=self._proxy,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=silence),
-            ) as response:
-                if response.status >= 400:
-                    retry_after = response.headers.get("Retry-After")
-                    headers = [] if retry_after is None else [("retry-after", retry_after)]
-                    content = await response.read()
-                    raise _refusal(Answer(response.status, response.reason or "", headers, content))
-                async for line in _lines(response.content):
-                    frame = orjson.loads(line)
-                    if frame["type"] == "ERROR":
-                        raise ApiError.from_status(frame["object"], 500)
-                    yield WatchEvent(frame["type"], self._stripped(frame["object"]))
+            async with self._streamed(self._target(request.path, query), request, silence) as (answer, read):
+                if answer.status >= 400:
+                    raise _refusal(answer)
+                parts: list[bytes] = []
+                while data := await read():
+                    if b"\n" not in data:
+                        parts.append(data)
+                        continue
+                    parts.append(data)
+                    *lines, rest = b"".join(parts).split(b"\n")
+                    parts = [rest]  # a last line without its end is left out
+                    for line in lines:
+                        if not line:
+                            continue
+                        frame = orjson.loads(line)
+                        if frame["type"] == "ERROR":
+                            raise ApiError.from_status(frame["object"], 500)
+                        yield WatchEvent(frame["type"], self._stripped(frame["object"]))
         except TimeoutError as error:
             raise ConnectionError(f"{self.base_url}: the watch received nothing for too long") from error
-        except aiohttp.ClientError as error:
+        except orjson.JSONDecodeError as error:
+            raise ConnectionError(f"{self.base_url}: a line of the watch is not JSON: {error}") from error
+        except OSError as error:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
+
+    async def _answer(self, request: Request, body: bytes | None) -> Answer:
+        fields = await self._header_fields(request, body)
+        target = self._target(request.path, request.query)
+        if self._proxy is None:
+            deadline = asyncio.get_running_loop().time() + self._limit
+            connections = self._connections or self._connect()
+            async with self._reads if request.method == "GET" else self._writes:
+                answer = await connections.request(request.method, target, fields, body, deadline)
+            if not answer.redirects:
+                return answer
+        other = self._through_aiohttp()
+        return await other.request(request.method, self._origin + target, fields, body, self._limit)
+
+    @asynccontextmanager
+    async def _streamed(
+        self, target: str, request: Request, silence: float
+    ) -> AsyncIterator[tuple[Answer, Callable[[], Awaitable[bytes]]]]:
+        """The answer to a GET, and what reads more of it; that returns nothing at its end."""
+        fields = await self._header_fields(request, None)
+        if self._proxy is None:
+            connections = self._connections or self._connect()
+            async with connections.stream(target, fields, silence) as exchange:
+                answer = exchange.answer.result()
+                if not answer.redirects:
+                    yield answer, exchange.read
+                    return
+        async with self._through_aiohttp().stream(self._origin + target, fields, silence) as streamed:
+            yield streamed.head, streamed.read
 
     async def authorization(self) -> str | None:
         """The value of the Authorization header of the next request, or None."""
@@ -203,36 +201,64 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Close all connections."""
-        for session in (self._calls, self._watches):
-            if session is not None:
-                await session.close()
-        if self._writes is not None:
-            self._writes.close()
-        self._calls = self._watches = self._writes = None
+        if self._connections is not None:
+            self._connections.close()
+        if self._other is not None:
+            await self._other.close()
+        self._connections = self._other = None
 
-    def _connections(self) -> Connections:
-        """Those for writes."""
-        url = URL(self.base_url)
-        ssl = (self._ssl or tls.create_default_context()) if url.scheme == "https" else None
-        return Connections(
-            url.raw_host or "",
-            url.port or 0,
-            ssl=ssl,
+    def _connect(self) -> Connections:
+        """The connections, of which none is open yet."""
+        url, host = self._url, self._url.hostname or ""
+        if url.scheme not in ("http", "https") or not host:
+            raise ConnectionError("the address of the server is not one of http or https")
+        secure = url.scheme == "https"
+        self._connections = Connections(
+            host if host.isascii() else host.encode("idna").decode(),
+            url.port or (443 if secure else 80),
+            ssl=(self._ssl or tls.create_default_context()) if secure else None,
             server_name=self._server_name,
-            limit=self._max_concurrent,
             connect_timeout=CONNECT_TIMEOUT,
         )
+        return self._connections
 
-    def _session(self, limit: int) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=limit, ssl=self._ssl if self._ssl is not None else True)
-        return aiohttp.ClientSession(
-            connector=connector,
-            auto_decompress=True,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+    def _through_aiohttp(self) -> AiohttpRequests:
+        if self._other is None:
+            from pykueue.kube.aiohttp_requests import AiohttpRequests
 
-    def _url(self, request: Request) -> URL:
-        return URL(self.base_url + request.path)
+            self._other = AiohttpRequests(
+                ssl=self._ssl,
+                server_name=self._server_name,
+                proxy=self._proxy,
+                max_concurrent=self._max_concurrent,
+                connect_timeout=CONNECT_TIMEOUT,
+            )
+        return self._other
+
+    @property
+    def _origin(self) -> str:
+        return f"{self._url.scheme}://{self._url.netloc}"
+
+    def _target(self, path: str, query: Mapping[str, str]) -> str:
+        """What a request asks for, below the address of the server."""
+        target = self._prefix + (path if _PLAIN_PATH.fullmatch(path) else _quoted(path))
+        return f"{target}?{urlencode(query)}" if query else target
+
+    async def _header_fields(self, request: Request, body: bytes | None) -> Fields:
+        authorization = await self.authorization()
+        if authorization != self._authorized:
+            self._fields.clear()
+            self._authorized = authorization
+        kind = None if body is None else request.content_type
+        fields = self._fields.get((request.accept, kind))
+        if fields is None:
+            headers = [("Accept", request.accept), *self._own_headers]
+            if kind is not None:
+                headers.append(("Content-Type", kind))
+            if authorization:
+                headers.append(("Authorization", authorization))
+            fields = self._fields[request.accept, kind] = Fields(headers)
+        return fields
 
     def _warn(self, request: Request, header: str) -> None:
         """Pass on a warning: `299 - "text"` with quotes escaped in the text."""
@@ -241,17 +267,6 @@ class HttpTransport:
             return
         _, _, quoted = header.partition('"')
         self._requests.on_warning(quoted.removesuffix('"').replace('\\"', '"').replace("\\\\", "\\"))
-
-    async def _headers(self, request: Request, has_body: bool) -> CIMultiDict[str]:
-        headers = CIMultiDict({"Accept": request.accept, "User-Agent": self._user_agent})
-        for name, value in self._requests.headers:
-            headers.add(name, value)
-        if has_body:
-            headers["Content-Type"] = request.content_type
-        authorization = await self.authorization()
-        if authorization:
-            headers["Authorization"] = authorization
-        return headers
 
     def _stripped(self, answer: Any) -> Any:
         """Without managedFields; the answer was decoded here and is not shared yet."""
@@ -265,36 +280,27 @@ class HttpTransport:
         return answer
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
-    """The lines of a stream, however long; an unfinished last line is left out."""
-    parts: list[bytes] = []
-    async for chunk in content.iter_any():
-        lines = chunk.split(b"\n")
-        if len(lines) > 1:
-            parts.append(lines[0])
-            first = b"".join(parts)
-            if first:
-                yield first
-            for line in lines[1:-1]:
-                if line:
-                    yield line
-            parts.clear()
-        if lines[-1]:
-            parts.append(lines[-1])
+def _quoted(path: str) -> str:
+    """A path as it is sent; what is quoted already stays so."""
+    return quote(path, safe="/._~:@!$&'()*+,;=-%")
 
 
-def environment_proxy(url: URL) -> str | None:
+def environment_proxy(scheme: str, host: str) -> str | None:
     """The proxy that the environment names for a server: every Kubernetes client honours it.
 
     It is asked for once; aiohttp, left to itself, asks in a thread before each request.
     """
-    host = url.host or ""
-    return None if proxy_bypass(host) else getproxies().get(url.scheme)
+    asks_system = sys.platform in ("darwin", "win32")
+    if not asks_system and not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None  # without an import of 20 ms
+    from urllib.request import getproxies, proxy_bypass
+
+    return None if proxy_bypass(host) else getproxies().get(scheme)
 
 
 def _refusal(answer: Answer) -> ApiError:
     """The Status the server answered with, or the nearest thing to one."""
-    retry_after = _seconds(answer.header("retry-after"))
+    retry_after = _seconds(answer.header(b"retry-after"))
     try:
         status = orjson.loads(answer.content)
     except orjson.JSONDecodeError:

@@ -12,7 +12,6 @@ import ssl as tls
 from collections.abc import Mapping
 from typing import Any, Final
 
-import aiohttp
 import orjson
 
 from pykueue.clock import Clock
@@ -46,6 +45,8 @@ class OpenId:
         return str(token), expires
 
     async def _refresh(self) -> None:
+        import aiohttp  # tokens of this kind are rare
+
         config = self._config
         for field in ("refresh-token", "client-id", "idp-issuer-url"):
             if not config.get(field):
