@@ -157,6 +157,18 @@ def test_server_without_the_manager_does_not_import_the_engine() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_commands_that_only_ask_an_api_server_do_not_import_a_general_http_client() -> None:
+    others = {"dashboard", "manager", *NEEDS}  # which serve pages or webhooks
+    modules = sorted({module for name, (module, _) in COMMANDS.items() if name not in others})
+    program = (
+        f"import importlib, sys\nfor one in {modules!r}:\n    importlib.import_module('pykueue.cli.' + one)\n"
+        "import pykueue.cli.connection, pykueue.cli.shadow\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('aiohttp', 'yarl')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_garbage_collector_leaves_modules_alone_that_a_command_imports() -> None:
     program = (
         "import gc, sys\n"

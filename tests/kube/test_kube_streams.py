@@ -174,7 +174,7 @@ def test_a_watch_that_is_left_closes_its_connection(cancelled: bool) -> None:
     asyncio.run(main())
 
 
-def test_a_watch_that_nobody_reads_holds_a_bounded_part_of_what_is_sent() -> None:
+def test_a_watch_that_is_not_read_holds_a_bounded_part_of_what_is_sent() -> None:
     async def main() -> None:
         total, sent = 400, 0
         part = chunk(b'{"type":"ADDED","object":{"metadata":{"name":"a"},"x":"%b"}}\n' % (b"x" * 100_000))

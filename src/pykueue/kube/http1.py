@@ -101,7 +101,10 @@ class Http1Connection(asyncio.Protocol):
             if framing.isdisjoint(name.lower() for name, _ in exchange.headers):
                 self._exchange = None
                 exchange.end()  # the end of the connection is that of the answer
-        self._fail(ConnectionError(str(error or "the server closed the connection")), error)
+        problem = str(error or "the server closed the connection")
+        if exchange is not None and exchange.has_begun:
+            problem = "the connection ended within a response"
+        self._fail(ConnectionError(problem), error)
 
     def _fail(self, problem: ConnectionError, cause: Exception | None = None) -> None:
         self.is_open = False
