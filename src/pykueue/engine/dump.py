@@ -22,7 +22,7 @@ from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.engine import Engine
 from pykueue.engine.events import Upsert
 from pykueue.engine.fitted import Sample
-from pykueue.engine.flavors.requests import SchedulingClass
+from pykueue.engine.flavors.scheduling_class import SchedulingClass
 from pykueue.engine.options import Options
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue

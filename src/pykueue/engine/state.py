@@ -16,8 +16,9 @@ from pykueue.engine import capacity
 from pykueue.engine.budgets.capacity import BudgetCapacity
 from pykueue.engine.capacity import Reservations, SharedCapacity
 from pykueue.engine.fair_sharing.usage_history import UsageHistory
-from pykueue.engine.flavors.requests import NO_LIMITS, Limits, SchedulingClasses
+from pykueue.engine.flavors.requests import NO_LIMITS, Limits
 from pykueue.engine.flavors.reservation import reservation_from
+from pykueue.engine.flavors.scheduling_classes import SchedulingClasses
 from pykueue.engine.options import Options
 from pykueue.engine.places import Places
 from pykueue.engine.preemption.damping import Damping

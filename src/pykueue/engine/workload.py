@@ -17,7 +17,7 @@ from pykueue.engine.options import Options
 
 if TYPE_CHECKING:
     from pykueue.engine.capacity import Requests, Reservations
-    from pykueue.engine.flavors.requests import SchedulingClass
+    from pykueue.engine.flavors.scheduling_class import SchedulingClass
     from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
     from pykueue.engine.queues.local_queue import LocalQueue
     from pykueue.engine.queues.pending import Bucket

@@ -11,7 +11,7 @@ from pykueue.api import kueue
 from pykueue.api.kueue.names import WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.meta import ObjectMeta, parse_time
 from pykueue.api.variants import allowed_flavors, is_parent, parent_uid
-from pykueue.engine.flavors.requests import AllowedFlavors, SchedulingClass
+from pykueue.engine.flavors.scheduling_class import AllowedFlavors, SchedulingClass
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,

@@ -35,8 +35,8 @@ from pykueue.engine.flavors.assignment import (
     Terms,
 )
 from pykueue.engine.flavors.plan import Plan, TopologyTerms, make_plan
-from pykueue.engine.flavors.requests import SchedulingClass
 from pykueue.engine.flavors.reservation import reserved_amounts
+from pykueue.engine.flavors.scheduling_class import SchedulingClass
 from pykueue.engine.options import Options
 from pykueue.engine.policies import NO_POLICIES, EvaluationContext, Policies
 from pykueue.engine.preemption import classical, fair

@@ -14,7 +14,7 @@ from pykueue.api.hybrid_losses import lost_flavors_of, missing_pods, split_other
 from pykueue.engine import capacity
 from pykueue.engine.cycle.evaluation import Evaluator
 from pykueue.engine.flavors.plan import Option, Plan, Step
-from pykueue.engine.flavors.requests import PodSetClass
+from pykueue.engine.flavors.scheduling_class import PodSetClass
 from pykueue.engine.queues.cluster_queue import PODS
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.workload import WorkloadInfo

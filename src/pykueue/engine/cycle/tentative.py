@@ -82,6 +82,11 @@ class TentativeUsage:
         """Whether the targets free anything."""
         return bool(self._held.usages or self._freed_shared)
 
+    @property
+    def differs(self) -> bool:
+        """Whether anything but reservations counts in the tree."""
+        return bool(self._reserved.usages)
+
     def includes_target(self, targets: Iterable[tuple[WorkloadInfo, object]]) -> bool:
         """Whether any of these is preempted for an earlier entry."""
         return bool(self.targets) and any(target in self.targets for target, _ in targets)
@@ -111,9 +116,6 @@ class TentativeUsage:
     @contextmanager
     def reserving(self, queue: ClusterQueue) -> Iterator[None]:
         """What is reserved of a queue's quota inside, or released, counts in every view."""
-        if not self._reserved.usages:
-            yield
-            return
         before = [(each, each.usage) for each in queue.flavor_usages.values()]
         views = (self._reserved, self._held) if self._held.usages else (self._reserved,)
         for view in views:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import nullcontext
 from heapq import heappush
 from typing import Any
 
@@ -288,8 +287,7 @@ class TreeCycle:
             elif (admitted := self._admitted_variant(entry)) is not None:
                 self._migrate(entry, admitted)
             else:
-                with self._tentative.reserving(entry.queue):
-                    self.outcomes.admit(entry)
+                self._admit(entry)
                 if self._planner is not None:
                     self._planner.admitted(entry.queue)
         else:
@@ -299,6 +297,14 @@ class TreeCycle:
                 assert target.queue is not None
                 self._context.changed(target.queue)
             self.outcomes.preempt(entry)
+
+    def _admit(self, entry: Entry) -> None:
+        """Reserves quota for an entry; what that uses counts in every view."""
+        if not self._tentative.differs:  # so it is for most entries
+            self.outcomes.admit(entry)
+            return
+        with self._tentative.reserving(entry.queue):
+            self.outcomes.admit(entry)
 
     def _would_delay(self, entry: Entry) -> bool:
         """Whether an entry would delay one that capacity is reserved for; then it is requeued."""
@@ -444,7 +450,10 @@ class TreeCycle:
         """
         wanted, demands = entry.found.assignment.demand(entry.queue), entry.found.demands
         targets, tentative = entry.found.targets, self._tentative
-        with removed(targets) if targets else nullcontext():
+        if targets:
+            with removed(targets):
+                fits = quota.fits(wanted) and (not demands or self._place(entry))
+        else:
             fits = quota.fits(wanted) and (not demands or self._place(entry))
         if not fits or not tentative.frees or entry.found.assignment.mode != FIT:
             return fits

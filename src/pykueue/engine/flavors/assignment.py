@@ -16,7 +16,7 @@ from pykueue.api.hybrid import Part
 from pykueue.engine.capacity import AssignedPodSet
 from pykueue.engine.explanation import Attempt, Blocker, Mode
 from pykueue.engine.flavors.plan import GroupPlan, Option, Plan, Step, group_requests
-from pykueue.engine.flavors.requests import SchedulingClass
+from pykueue.engine.flavors.scheduling_class import SchedulingClass
 from pykueue.engine.flavors.splitting import Slices
 from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
 from pykueue.engine.quota import capacity as quota

@@ -16,7 +16,7 @@ from pykueue.api.hybrid import HybridRequest
 from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER
 from pykueue.api.selectors import Requirement
 from pykueue.engine.explanation import Blocker
-from pykueue.engine.flavors.requests import AllowedFlavors, PodSetClass, SchedulingClass
+from pykueue.engine.flavors.scheduling_class import AllowedFlavors, PodSetClass, SchedulingClass
 from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
 from pykueue.engine.quota.usage import FlavorUsage
 

@@ -1,164 +1,21 @@
-"""From pod templates to the amounts a workload asks for.
+"""From pod templates to the amounts that a pod asks for.
 
-Workloads that ask for the same thing share one `SchedulingClass`, computed once: requests per pod,
-constraints on nodes, and whatever queues remember about it. Source of the rules:
-docs/reference/kueue-semantics.md 2.3 to 2.9.
+Source of the rules: docs/reference/kueue-semantics.md 2.3 to 2.9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from functools import partial
-from operator import is_
-from typing import Any, Final, NamedTuple
-from weakref import WeakValueDictionary
 
-from pykueue.api.core import Affinity, Container, LimitRange, PodSpec, RuntimeClass, Toleration
-from pykueue.api.decoding import DecodeError
-from pykueue.api.hybrid import HybridRequest, parse_request
-from pykueue.api.kueue import PodSet
-from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
+from pykueue.api.core import Container, LimitRange, PodSpec, RuntimeClass
 from pykueue.api.quantity import MAX_INT64, Quantity
-from pykueue.engine.flavors.devices import Charge, Dependency, Devices, Extended
-from pykueue.engine.flavors.host_ports import host_port_amounts
-from pykueue.engine.flavors.templates import hybrid_text, template_content, template_text, topology_text
+from pykueue.engine.flavors.devices import Charge, Extended
 from pykueue.engine.options import Options, Transformation
 from pykueue.engine.quota.usage import units
 
 #: Exact amounts by resource, in nanos.
 Nanos = dict[str, int]
-#: The flavors that a workload may use; None: all.
-AllowedFlavors = tuple[str, ...] | None
-
-#: Pod sets that are known by their identity.
-SEEN_MAX: Final = 256
-#: Scheduling classes with whose pod sets those of a workload are compared first.
-LAST_MAX: Final = 4
-
-
-class Environment(NamedTuple):
-    """What pod templates were read under: numbers that are never the same again after a change."""
-
-    classes: int
-    """Of RuntimeClasses, and of the DeviceClasses that back extended resources."""
-    limits: int
-    """Of LimitRanges."""
-    devices: int = 0
-    """Of templates of claims, their DeviceClasses and devices; 0 for pods that name no template."""
-    namespace: str = ""
-    """Whose templates of claims; empty for pods that name none."""
-
-
-class PodSetClass:
-    """What every pod of a pod set asks for, and how many of them there are."""
-
-    __slots__ = (
-        "affinity",
-        "count",
-        "full_count",
-        "group",
-        "host_ports",
-        "hybrid",
-        "hybrid_problem",
-        "min_count",
-        "name",
-        "node_requests",
-        "node_selector",
-        "per_pod",
-        "tolerations",
-        "topology",
-        "total",
-        "wants_topology",
-    )
-
-    def __init__(
-        self,
-        pod_set: PodSet,
-        count: int,
-        spec: PodSpec,
-        per_pod: dict[str, int],
-        node_requests: dict[str, int],
-    ) -> None:
-        self.name = pod_set.name
-        #: Pods that need quota.
-        self.count = count
-        #: Pods in the spec, those no longer needed included.
-        self.full_count = pod_set.count
-        self.min_count = pod_set.min_count
-        topology = self.topology = pod_set.topology_request
-        #: Pod sets of one group get the same flavors.
-        self.group = topology.pod_set_group_name if topology is not None else None
-        self.wants_topology = topology is not None and topology.explicit
-        #: The flavors that its pods may be split over; None: it gets one flavor.
-        self.hybrid: HybridRequest | None = None
-        #: What is wrong with its request for several flavors, or empty.
-        self.hybrid_problem = ""
-        text = hybrid_text(pod_set.template)
-        if text:
-            try:
-                self.hybrid = parse_request(text)
-            except ValueError as error:
-                self.hybrid_problem = f"annotation {HYBRID_ASSIGNMENT_ANNOTATION}: {error}"
-        #: Of quota.
-        self.per_pod = per_pod
-        #: Of a node: what the template requests itself.
-        self.node_requests = node_requests
-        self.total = {resource: amount * count for resource, amount in per_pod.items()}
-        #: Of its host: amounts by port.
-        self.host_ports: Mapping[str, int] = host_port_amounts(spec)
-        self.node_selector: Mapping[str, str] = spec.node_selector
-        self.affinity: Affinity | None = spec.affinity
-        self.tolerations: Sequence[Toleration] = spec.tolerations
-
-
-class SchedulingClass:
-    """What a workload asks for, the same object for all workloads that ask for the same."""
-
-    __slots__ = (
-        "__weakref__",
-        "allowed",
-        "dependencies",
-        "environment",
-        "kept_out",
-        "node_request",
-        "plans",
-        "pod_sets",
-        "problem",
-        "shrinkable",
-        "source",
-    )
-
-    def __init__(
-        self,
-        pod_sets: tuple[PodSetClass, ...],
-        problem: str,
-        kept_out: bool,
-        source: list[PodSet],
-        environment: Environment,
-        allowed: AllowedFlavors,
-        dependencies: frozenset[Dependency],
-    ) -> None:
-        self.pod_sets = pod_sets
-        #: The flavors that it may use; None: all.
-        self.allowed = allowed
-        #: What it was read under.
-        self.environment = environment
-        #: The pod sets it was made from: to the engine as good as those of any workload of this class.
-        self.source = source
-        #: Why it can never be admitted as it is (2.9, 3 and 4), or empty.
-        self.problem = problem
-        #: Whether the problem is one of its claims: then it does not enter a queue (2.10).
-        self.kept_out = kept_out
-        #: What decides the cost of its claims of devices; empty without claims of templates.
-        self.dependencies = dependencies
-        self.shrinkable = any(
-            pods.min_count is not None and pods.min_count < pods.full_count for pods in pod_sets
-        )
-        #: By name of ClusterQueue: how its flavors serve this scheduling class (see plan.Plan).
-        self.plans: dict[str, Any] = {}
-        #: What it requests of nodes, once that was asked for (see engine.topology).
-        self.node_request: Any = None
 
 
 class Limits:
@@ -193,7 +50,6 @@ class Limits:
 
 
 NO_LIMITS = Limits((), 0)
-_NO_DEPENDENCIES: frozenset[Dependency] = frozenset()
 
 
 class _Needs:
@@ -294,176 +150,7 @@ def _transform(requests: Nanos, transformations: tuple[Transformation, ...]) -> 
     return kept
 
 
-class SchedulingClasses:
-    """All scheduling classes in use."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        #: By name; `environment` must change with them.
-        self.runtime_classes: dict[str, RuntimeClass] = {}
-        self.environment = 0
-        self.devices = Devices(options)
-        #: The classes of the pod sets that came last, by the id of the first one: clients that make many
-        #: workloads from the same template objects do not have it read again.
-        self._seen: dict[int, tuple[list[PodSet], SchedulingClass]] = {}
-        #: The classes that were asked for last, the newest first; equal pod sets have the same class.
-        self._last: list[SchedulingClass] = []
-        self._by_text: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
-        self._by_content: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
-
-    def under(self, limits: Limits, namespace: str, dependencies: frozenset[Dependency]) -> Environment:
-        """What a pod template of that namespace, whose claims depend on this, is read under now."""
-        if dependencies:
-            revision = self.devices.revision(dependencies)
-            return Environment(self.environment, limits.number, revision, namespace)
-        return Environment(self.environment, limits.number)
-
-    def of(
-        self,
-        pod_sets: list[PodSet],
-        counts: Sequence[int],
-        limits: Limits,
-        namespace: str,
-        allowed: AllowedFlavors = None,
-    ) -> SchedulingClass:
-        """The scheduling class of these pod sets, of which `counts` pods need quota of `allowed` flavors."""
-        before = self._seen.get(id(pod_sets[0])) if pod_sets else None
-        if before is not None and len(before[0]) == len(pod_sets) and all(map(is_, before[0], pod_sets)):
-            known = before[1]
-            if self.is_current(known, counts, limits, namespace, allowed):
-                return known
-        last = self._last
-        for at, known in enumerate(last):
-            if known.source == pod_sets and self.is_current(known, counts, limits, namespace, allowed):
-                if at:
-                    last.insert(0, last.pop(at))
-                return known
-        # What the templates say about requests and nodes, as text: cheap, and equal text, equal class.
-        templates = {name for pods in pod_sets for name in _claim_templates(pods.template)}
-        dependencies = self.devices.dependencies(namespace, templates) if templates else _NO_DEPENDENCIES
-        environment = self.under(limits, namespace, dependencies)
-        text = (
-            environment,
-            allowed,
-            tuple(
-                [
-                    (
-                        pods.name,
-                        count,
-                        pods.count,
-                        pods.min_count,
-                        topology_text(pods),
-                        template_text(pods.template),
-                    )
-                    for pods, count in zip(pod_sets, counts, strict=True)
-                ]
-            ),
-        )
-        scheduling_class = self._by_text.get(text)
-        if scheduling_class is None:
-            scheduling_class = self._by_text[text] = self._make(
-                pod_sets, counts, limits, environment, allowed, dependencies
-            )
-        if pod_sets:
-            seen = self._seen
-            if len(seen) >= SEEN_MAX:
-                del seen[next(iter(seen))]
-            seen[id(pod_sets[0])] = list(pod_sets), scheduling_class
-        if scheduling_class not in last:
-            last.insert(0, scheduling_class)
-            del last[LAST_MAX:]
-        return scheduling_class
-
-    def is_current(
-        self,
-        known: SchedulingClass,
-        counts: Sequence[int],
-        limits: Limits,
-        namespace: str,
-        allowed: AllowedFlavors = None,
-    ) -> bool:
-        """Whether the pod templates that a scheduling class was made from still mean it with so many pods."""
-        if known.allowed != allowed or known.environment != self.under(limits, namespace, known.dependencies):
-            return False
-        return [pods.count for pods in known.pod_sets] == counts
-
-    def _make(
-        self,
-        pod_sets: list[PodSet],
-        counts: Sequence[int],
-        limits: Limits,
-        environment: Environment,
-        allowed: AllowedFlavors,
-        dependencies: frozenset[Dependency],
-    ) -> SchedulingClass:
-        scheduling_classes: list[PodSetClass] = []
-        # Of two states of the devices under which pods cost the same, the class is the same.
-        contents: list[Any] = [environment[:2], allowed, sorted(dependencies)]
-        problem, kept_out = "", False
-        for pods, count in zip(pod_sets, counts, strict=True):
-            try:
-                spec = pods.pod_template.spec
-            except DecodeError as error:
-                problem = problem or f"podSet {pods.name}: {error.why}"
-                spec = PodSpec()
-            requests, trouble = _template_requests(spec, limits, self.runtime_classes)
-            charge = self.devices.charge(environment.namespace, spec, partial(_extended, spec, limits))
-            per_pod, out_of_range = self._quota_requests(requests, charge)
-            trouble = trouble or out_of_range
-            of_node = {name: amount for name, amount in requests.items() if name not in charge.replaced}
-            scheduling_class = PodSetClass(pods, count, spec, per_pod, _in_units(of_node))
-            if not trouble and any(amount > MAX_INT64 for amount in scheduling_class.total.values()):
-                trouble = "the total request exceeds the largest amount that can be counted"
-            if charge.problem and not kept_out:
-                problem, kept_out = f"podSet {pods.name}: {charge.problem}", True
-            if trouble and not problem:
-                problem = f"podSet {pods.name}: {trouble}"
-            scheduling_classes.append(scheduling_class)
-            contents.append(
-                (pods.name, count, pods.count, pods.min_count, topology_text(pods), template_content(spec))
-            )
-            contents.append((sorted(charge.amounts.items()), sorted(charge.replaced), charge.problem))
-            contents.append(hybrid_text(pods.template))
-        key = repr(contents)
-        found = self._by_content.get(key)
-        if found is None:
-            found = self._by_content[key] = SchedulingClass(
-                tuple(scheduling_classes), problem, kept_out, pod_sets, environment, allowed, dependencies
-            )
-        elif found.dependencies:
-            found.environment = environment
-        return found
-
-    def _quota_requests(self, requests: Nanos, charge: Charge) -> tuple[dict[str, int], str]:
-        """What a pod requests of quota, in quota units, and what is wrong with that (2.5, 2.10)."""
-        excluded = self._options.exclude_resource_prefixes
-        if excluded:
-            requests = {name: amount for name, amount in requests.items() if not name.startswith(excluded)}
-        if self._options.transformations:
-            exact = _transform(requests, self._options.transformations)
-            quantities = {name: _ceiling(value) for name, value in exact.items()}
-        else:
-            quantities = {name: Quantity(amount) for name, amount in requests.items()}
-        for name in charge.replaced:
-            quantities.pop(name, None)
-        for name, amount in charge.amounts.items():
-            own = quantities.get(name)
-            quantities[name] = Quantity(amount if own is None else own.nanos + amount)
-        problem = _range_problem(quantities)
-        amounts = {name: units(name, quantity) for name, quantity in quantities.items()}
-        return {name: max(0, amount) for name, amount in sorted(amounts.items())}, problem
-
-
-def _claim_templates(template: Mapping[str, Any]) -> list[str]:
-    """The templates of claims that a pod template names, as far as it is valid."""
-    claims = (template.get("spec") or {}).get("resourceClaims")
-    if not claims:
-        return []
-    names = [each.get("resourceClaimTemplateName") for each in claims if isinstance(each, Mapping)]
-    return [name for name in names if isinstance(name, str)]
-
-
-def _template_requests(
+def template_requests(
     spec: PodSpec, limits: Limits, runtime_classes: Mapping[str, RuntimeClass]
 ) -> tuple[Nanos, str]:
     """What a pod requests of its node, in nanos, and what is wrong with that (2.4, 2.9)."""
@@ -489,7 +176,7 @@ def _template_requests(
     return requests, problem or _pod_problem(requests, limits)
 
 
-def _extended(spec: PodSpec, limits: Limits) -> Extended:
+def extended_requests(spec: PodSpec, limits: Limits) -> Extended:
     """The extended resources that containers request."""
     found: dict[str, tuple[list[tuple[str, int]], list[tuple[str, int]]]] = {}
     groups = ("initContainers", spec.init_containers), ("containers", spec.containers)
@@ -502,6 +189,26 @@ def _extended(spec: PodSpec, limits: Limits) -> Extended:
     return found
 
 
+def quota_requests(requests: Nanos, charge: Charge, options: Options) -> tuple[dict[str, int], str]:
+    """What a pod requests of quota, in quota units, and what is wrong with that (2.5, 2.10)."""
+    excluded = options.exclude_resource_prefixes
+    if excluded:
+        requests = {name: amount for name, amount in requests.items() if not name.startswith(excluded)}
+    if options.transformations:
+        exact = _transform(requests, options.transformations)
+        quantities = {name: _ceiling(value) for name, value in exact.items()}
+    else:
+        quantities = {name: Quantity(amount) for name, amount in requests.items()}
+    for name in charge.replaced:
+        quantities.pop(name, None)
+    for name, amount in charge.amounts.items():
+        own = quantities.get(name)
+        quantities[name] = Quantity(amount if own is None else own.nanos + amount)
+    problem = _range_problem(quantities)
+    amounts = {name: units(name, quantity) for name, quantity in quantities.items()}
+    return {name: max(0, amount) for name, amount in sorted(amounts.items())}, problem
+
+
 def is_extended(resource: str) -> bool:
     """Whether a resource is an extended one, such as a device plugin offers."""
     domain, slash, _ = resource.rpartition("/")
@@ -511,10 +218,10 @@ def is_extended(resource: str) -> bool:
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
     """What a pod that exists requests of its node, in quota units."""
-    return _in_units(_template_requests(spec, NO_LIMITS, {})[0])
+    return in_units(template_requests(spec, NO_LIMITS, {})[0])
 
 
-def _in_units(requests: Nanos) -> dict[str, int]:
+def in_units(requests: Nanos) -> dict[str, int]:
     return {name: max(0, units(name, Quantity(amount))) for name, amount in sorted(requests.items())}
 
 

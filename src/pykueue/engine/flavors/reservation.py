@@ -9,7 +9,7 @@ from pykueue.api.hybrid import Part, parts_of, shares_of, with_parts
 from pykueue.api.kueue import Admission, PodSetAssignment
 from pykueue.engine.flavors.assignment import Assignment, Choice
 from pykueue.engine.flavors.plan import Plan
-from pykueue.engine.flavors.requests import PodSetClass, SchedulingClass
+from pykueue.engine.flavors.scheduling_class import PodSetClass, SchedulingClass
 from pykueue.engine.queues.cluster_queue import PODS
 from pykueue.engine.quota.flavor_resources import FlavorResources
 from pykueue.engine.quota.usage import to_quantity, units

@@ -24,7 +24,7 @@ def hybrid_text(template: Mapping[str, Any]) -> str:
     return str(annotations.get(HYBRID_ASSIGNMENT_ANNOTATION) or "") if annotations else ""
 
 
-def template_text(template: Mapping[str, Any]) -> str:
+def template_text(template: dict[str, Any]) -> str:
     """What a pod template says about its scheduling class. Templates that differ otherwise have equal texts.
 
     So may have templates that mean the same in another order: then their contents are equal.
@@ -36,6 +36,63 @@ def template_text(template: Mapping[str, Any]) -> str:
                 value = [(c.get("resources"), c.get("ports"), c.get("restartPolicy")) for c in value or ()]
             parts.append((field, value))
     return repr(parts)
+
+
+def ask_the_same(some: list[PodSet], others: list[PodSet]) -> bool:
+    """Whether pod sets have the same scheduling class, found without their texts.
+
+    Those that have, but in another order or with other defaults, may be told apart.
+    """
+    if len(some) != len(others):
+        return False
+    for at, one in enumerate(some):
+        other = others[at]
+        if (
+            one.count != other.count
+            or one.name != other.name
+            or one.min_count != other.min_count
+            or one.topology_request != other.topology_request
+            or not _templates_ask_the_same(one.template, other.template)
+        ):
+            return False
+    return True
+
+
+def _templates_ask_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    if one is other:
+        return True
+    if hybrid_text(one) != hybrid_text(other):
+        return False
+    fields: dict[str, Any] = one.get("spec") or {}
+    other_fields: dict[str, Any] = other.get("spec") or {}
+    seen = 0
+    for field, value in fields.items():
+        if field not in _TEXT_FIELDS:
+            continue
+        if field not in other_fields:
+            return False
+        seen += 1
+        there = other_fields[field]
+        if field not in _CONTAINER_FIELDS:
+            if value != there:
+                return False
+        elif not _containers_ask_the_same(value or [], there or []):
+            return False
+    return seen == sum([field in _TEXT_FIELDS for field in other_fields])
+
+
+def _containers_ask_the_same(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
+    if len(some) != len(others):
+        return False
+    for at, one in enumerate(some):
+        other = others[at]
+        if (
+            one.get("resources") != other.get("resources")
+            or one.get("ports") != other.get("ports")
+            or one.get("restartPolicy") != other.get("restartPolicy")
+        ):
+            return False
+    return True
 
 
 def template_content(spec: PodSpec) -> Any:

@@ -35,7 +35,7 @@ class UsageCounts:
         self.reserved: dict[int, int] = {}
         self.used: dict[int, int] = {}
 
-    def reserve(self, usage: Iterable[tuple[int, int]], sign: int, admitted: bool) -> None:
+    def reserve(self, usage: tuple[tuple[int, int], ...], sign: int, admitted: bool) -> None:
         """Counts a workload that holds quota (sign 1), or no longer counts it (-1)."""
         self.reserving += sign
         reserved = self.reserved

@@ -17,12 +17,16 @@ from pykueue.engine.undo_log import UndoLog
 from pykueue.engine.workload import ACTIVE, INADMISSIBLE, WorkloadInfo
 
 if TYPE_CHECKING:
-    from pykueue.engine.flavors.requests import SchedulingClass
+    from pykueue.engine.flavors.scheduling_class import SchedulingClass
     from pykueue.engine.queues.local_queue import LocalQueue
 
 #: What makes workloads alike to a queue: same class, same priority (4.7), and under a BackfillPolicy the same
 #: declared run time (else 0).
 EquivalenceClass = tuple["SchedulingClass", int, int]
+
+#: What heaps hold; entries count by identity. New ones are declared Any: compiled, a variable that is known
+#: to be a tuple of fixed length is another object each time it is read.
+Item = tuple[Any, ...]
 
 _ticket = count().__next__
 
@@ -36,7 +40,7 @@ class Bucket:
         self.equivalence_class = equivalence_class
         self.local = local
         #: (timestamp, uid, key, ticket, info); only entries their info knows count.
-        self.heap: list[Any] = []
+        self.heap: list[Item] = []
         #: Workloads in it.
         self.size = 0
         #: Reason for which the whole bucket is inadmissible, or empty.
@@ -51,8 +55,7 @@ class Bucket:
         heap = self.heap
         while heap:
             entry = heap[0]
-            info: WorkloadInfo
-            *_, info = entry
+            info: WorkloadInfo = entry[4]
             if info.entry is entry:
                 return info
             heappop(heap)
@@ -88,7 +91,7 @@ class Pending:
         self._buckets: dict[Any, Bucket] = {}
         self.inadmissible_buckets: dict[Bucket, None] = {}
         #: Heaps of bucket entries, one for each LocalQueue if they are ordered by usage, else one.
-        self._heaps: dict[LocalQueue | None, list[Any]] = {}
+        self._heaps: dict[LocalQueue | None, list[Item]] = {}
         #: Whether LocalQueues compete by usage (10).
         self.by_local = False
         #: Whether workloads with different run times can fare differently.
@@ -112,7 +115,6 @@ class Pending:
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(equivalence_class, local)
-        # Any: compiled, a variable of a tuple type would be another object each time it is read.
         entry: Any = (info.timestamp, info.uid, info.key, _ticket(), info)
         info.entry = entry
         info.bucket = bucket
@@ -162,22 +164,22 @@ class Pending:
         bucket.listed = entry
         heappush(heap, entry)
 
-    def _first(self, heap: list[Any]) -> WorkloadInfo | None:
+    def _first(self, heap: list[Item]) -> WorkloadInfo | None:
         while heap:
-            entry: Any = heap[0]
-            _, timestamp, _, key, _, bucket = entry
+            entry = heap[0]
+            bucket: Bucket = entry[5]
             if bucket.listed is not entry:
                 heappop(heap)
                 continue
-            top: WorkloadInfo | None = bucket.top()
+            top = bucket.top()
             if top is None:
                 heappop(heap)
                 bucket.listed = None
                 continue
-            if top.key != key or top.timestamp != timestamp:
-                entry = (-top.priority, top.timestamp, top.uid, top.key, _ticket(), bucket)
-                bucket.listed = entry
-                heapreplace(heap, entry)
+            if top.key != entry[3] or top.timestamp != entry[1]:
+                current: Any = (-top.priority, top.timestamp, top.uid, top.key, _ticket(), bucket)
+                bucket.listed = current
+                heapreplace(heap, current)
                 continue
             return top
         return None

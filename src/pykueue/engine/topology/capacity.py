@@ -16,7 +16,8 @@ from pykueue.api.kueue import names
 from pykueue.api.topologies import HOSTNAME
 from pykueue.engine.capacity import AssignedPodSet, ImpossibleReason, SharedCapacity
 from pykueue.engine.flavors.host_ports import host_port_amounts
-from pykueue.engine.flavors.requests import PodSetClass, pod_requests
+from pykueue.engine.flavors.requests import pod_requests
+from pykueue.engine.flavors.scheduling_class import PodSetClass
 from pykueue.engine.topology.assumed import Use, assume, change, drop_assumed, used_by
 from pykueue.engine.topology.balanced import place_unit
 from pykueue.engine.topology.counts import CountSpec, amounts_of, counts_of
