@@ -20,6 +20,7 @@ class ServerProcess:
     """A server on a fresh data folder, and what it uses of the machine.
 
     With `profile` it runs under cProfile, which slows it, and leaves its statistics in that file.
+    With `plain` it serves plain HTTP (`bench.apiserver.plain`).
     """
 
     def __init__(
@@ -27,11 +28,13 @@ class ServerProcess:
         in_memory: bool = False,
         profile: Path | None = None,
         options: Sequence[str] = ("--only", "apiserver"),
+        plain: bool = False,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pykueue-bench-")
         folder = Path(self._folder.name)
         watched = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
-        command = [sys.executable, *watched, "-m", "pykueue.cli.main", "up", *options]
+        program = ["bench.apiserver.plain"] if plain else ["pykueue.cli.main", "up"]
+        command = [sys.executable, *watched, "-m", *program, *options]
         command += ["--port", "0", "--data-dir", str(folder), *(["--in-memory"] if in_memory else [])]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -42,9 +45,8 @@ class ServerProcess:
             raise RuntimeError(f"the server ended with {self._process.wait()}")
         self.kubeconfig = folder / "kubeconfig"
         config = yaml.safe_load(self.kubeconfig.read_text())
-        self.host, _, port = (
-            config["clusters"][0]["cluster"]["server"].removeprefix("https://").rpartition(":")
-        )
+        self.url: str = config["clusters"][0]["cluster"]["server"]
+        self.host, _, port = self.url.partition("//")[2].rpartition(":")
         self.port = int(port)
         self.token: str = config["users"][0]["user"]["token"]
         self.context = ssl.create_default_context(cafile=str(folder / "pki" / "ca.crt"))
@@ -56,7 +58,7 @@ class ServerProcess:
     def read(self, path: str) -> bytes:
         """The body of the answer to a GET."""
         request = urllib.request.Request(
-            f"https://{self.host}:{self.port}{path}", headers={"Authorization": f"Bearer {self.token}"}
+            f"{self.url}{path}", headers={"Authorization": f"Bearer {self.token}"}
         )
         with urllib.request.urlopen(request, context=self.context) as answer:
             body: bytes = answer.read()

@@ -49,7 +49,7 @@ FIGURES = {
 
 def run(manager: Manager, load: Load, options: argparse.Namespace) -> dict[str, Any]:
     """One run on a new server."""
-    with ServerProcess(options.in_memory) as server:
+    with ServerProcess(options.in_memory, plain=options.plain_http) as server:
 
         def looked_at(kubeconfig: Path, folder: Path, shape: str, scale: float) -> dict[str, Any]:
             figures = load(kubeconfig, folder, shape, scale)
@@ -77,6 +77,7 @@ def main() -> int:
     parser.add_argument("--runner", type=Path, help="the program of Kueue's load runner")
     parser.add_argument("--generator", type=Path, help="a file of its generator, which it plays instead")
     parser.add_argument("--in-memory", action="store_true", help="a server without its durable store")
+    parser.add_argument("--plain-http", action="store_true", help="a server without TLS")
     parser.add_argument("--json", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
     if options.only != "pykueue" and not os.environ.get("PYKUEUE_KUEUE"):

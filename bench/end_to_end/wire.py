@@ -32,10 +32,12 @@ class Wire:
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self._address = urlsplit(cluster["server"])
         data = cluster.get("certificate-authority-data")
-        self._context = ssl.create_default_context(
-            cafile=cluster.get("certificate-authority"),
-            cadata=b64decode(data).decode() if data else None,
-        )
+        self._context = None
+        if self._address.scheme == "https":
+            self._context = ssl.create_default_context(
+                cafile=cluster.get("certificate-authority"),
+                cadata=b64decode(data).decode() if data else None,
+            )
         self._head = f"Host: {self._address.hostname}\r\nAuthorization: Bearer {user['token']}\r\n"
         self._waiting: deque[_Sent] = deque()
         self._idle: list[_Connection] = []
