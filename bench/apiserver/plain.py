@@ -1,7 +1,7 @@
 """`python -m bench.apiserver.plain`: the API server of `pykueue up` over plain HTTP, to see what TLS costs.
 
-For measurements only, and not part of pykueue: whoever sends no token is the manager's account, since Go
-clients send theirs over TLS only. Takes the arguments of `pykueue up`.
+For measurements only, and not part of pykueue: requests without a token are the manager's, since Go clients
+send theirs over TLS only. Takes the arguments of `pykueue up`.
 """
 
 from __future__ import annotations
