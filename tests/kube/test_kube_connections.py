@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -46,6 +47,7 @@ class Scripted:
 @asynccontextmanager
 async def serving(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[str]:
     """A server on loopback with this for each connection; its address."""
     tasks: set[asyncio.Task[None]] = set()
@@ -61,9 +63,9 @@ async def serving(
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.add(asyncio.get_running_loop().create_task(connected(reader, writer)))
 
-    server = await asyncio.start_server(begin, "127.0.0.1", 0)
+    server = await asyncio.start_server(begin, "127.0.0.1", 0, ssl=tls)
     async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -24,8 +24,15 @@ from pykueue.kube.http import HttpTransport
 from pykueue.kube.informer import Informer
 from pykueue.kube.leases import LeaderElector
 
+#: Options of the transport, which every test is run with in turn.
+OPTIONS: dict[str, Any] = {}
 #: Seconds after which a step that hangs fails its test; nothing is asserted about how long a step takes.
 PATIENCE = 30
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["http-1", "http-2"])
+def http2(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPTIONS, "http2", request.param)
 
 
 @asynccontextmanager
@@ -93,7 +100,7 @@ async def cluster(folder: Path, server: Server, link: Link | None = None) -> Asy
     if link is not None:
         text = text.replace(f":{address.port}", f":{await link.open(address.host, address.port)}")
     kubeconfig.write_text(text)
-    transport = await load(kubeconfig)
+    transport = await load(kubeconfig, **OPTIONS)
     try:
         yield transport
     finally:

@@ -232,7 +232,7 @@ def test_an_address_that_is_none_is_a_connection_error() -> None:
 
 def test_deadlines_expire_in_turn_and_may_be_put_off() -> None:
     async def main() -> None:
-        loop, deadlines, expired = asyncio.get_running_loop(), Deadlines(), []
+        loop, deadlines, expired = asyncio.get_running_loop(), Deadlines(asyncio.get_running_loop()), []
         done = asyncio.Event()
 
         class One:

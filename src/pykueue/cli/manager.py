@@ -57,7 +57,7 @@ async def run(
     forecasts: bool = False,
 ) -> None:
     """Run until a signal: the first one shuts down in order, the second one at once."""
-    transport = await load(kubeconfig)
+    transport = await load(kubeconfig, http2=True)
     try:
         local = urlsplit(transport.base_url).hostname in LOOPBACK
         servers: list[Callable[[Replica], Runnable]] = [

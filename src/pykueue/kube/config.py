@@ -36,12 +36,13 @@ async def load(
     clock: Clock | None = None,
     user_agent: str = "pykueue",
     max_concurrent: int | None = None,
+    http2: bool = False,
 ) -> HttpTransport:
     """A transport to the configured cluster.
 
     The file given, else the service account when run in a pod, else `$KUBECONFIG`, else `~/.kube/config`.
-    With `overrides` the service account of a pod is not used. `on_warning` gets the text of warnings that the
-    server sends. Raises ConfigError.
+    With `overrides` the service account of a pod is not used. `http2` is for clients with many requests at
+    the same time. `on_warning` gets the text of warnings that the server sends. Raises ConfigError.
     """
     chosen = overrides or Overrides()
     clock = clock or Clock()
@@ -68,6 +69,7 @@ async def load(
         user_agent=user_agent,
         keep_managed_fields=keep_managed_fields,
         requests=RequestOptions(headers, chosen.request_timeout or None, on_warning),
+        http2=http2,
         **options,
     )
 

@@ -23,7 +23,8 @@ class Deadlines:
     comes long before its deadline, and then costs an entry of a set instead of a timer of the loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._waiting: set[Waiting] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at = inf
@@ -49,11 +50,11 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         self._looks_at = when
-        self._timer = asyncio.get_running_loop().call_at(when, self._look)
+        self._timer = self._loop.call_at(when, self._look)
 
     def _look(self) -> None:
         self._timer, self._looks_at = None, inf
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         for one in [each for each in self._waiting if each.deadline <= now]:
             self._waiting.discard(one)
             one.expire()

@@ -12,6 +12,9 @@ Lines = list[tuple[bytes, bytes]]
 
 #: Characters of one header line of an answer; servers themselves accept far less in a request.
 LINE_MAX = 65_536
+#: Bytes read from a connection at once, one TLS record, into a buffer that it keeps: transports that hand out
+#: what they read allocate the most that may come, 256 KiB, each time.
+READ_BUFFER = 16 * 1024
 #: Bytes of a streamed answer that may wait for their reader before the server has to wait.
 STREAM_HELD = 1024 * 1024
 
@@ -58,6 +61,10 @@ class Answer(NamedTuple):
         return 300 <= self.status < 400 and self.header(b"location") is not None
 
 
+class NotCarriedOutError(ConnectionError):
+    """The server says that it has not looked at the request: it may be sent again."""
+
+
 class Carrier(Protocol):
     """The connection of an exchange."""
 
@@ -65,12 +72,14 @@ class Carrier(Protocol):
     is_open: bool
     #: When it was last used, in seconds of the loop's time.
     used: float
+    #: Whether a whole answer has come over it.
+    has_answered: bool
 
     def close(self) -> None:
         """End the connection at once; answers that are still to come are lost."""
 
     def abandon(self, exchange: Exchange) -> None:
-        """Nothing is waited for any more."""
+        """Nothing more of it is waited for or read."""
 
     def taken(self, exchange: Exchange, size: int) -> None:
         """The reader took that much of a streamed answer."""
@@ -85,7 +94,7 @@ class Exchange:
 
     __slots__ = (
         "_ended", "_error", "_loop", "_parts", "_reader", "_silence", "answer", "carrier",
-        "deadline", "has_begun", "headers", "held", "reason", "status", "streamed",
+        "deadline", "has_begun", "headers", "held", "number", "reason", "status", "streamed",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +104,8 @@ class Exchange:
         self.carrier = carrier
         self._silence = silence
         self.deadline = deadline
+        #: That of the stream, on a connection with several.
+        self.number = 0
         self.answer: asyncio.Future[Answer] = loop.create_future()
         #: Whether anything of the answer has come.
         self.has_begun = False

@@ -71,6 +71,7 @@ class HttpTransport:
 
     `keep_managed_fields` keeps metadata.managedFields of objects that come in; nothing in the project reads
     them and they are half of many objects. `requests` adds headers, a time limit and a receiver of warnings.
+    `http2` lets requests share a connection where the server offers HTTP/2: for many at the same time.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class HttpTransport:
         user_agent: str = USER_AGENT,
         keep_managed_fields: bool = False,
         requests: RequestOptions | None = None,
+        http2: bool = False,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self._ssl = ssl
@@ -95,6 +97,7 @@ class HttpTransport:
         url = urlsplit(self.base_url)
         self._proxy = proxy or environment_proxy(url.scheme, url.hostname or "")
         self._max_concurrent = max_concurrent
+        self._http2 = http2
         self._strip = not keep_managed_fields
         self._requests = requests or RequestOptions()
         self._limit = self._requests.timeout or REQUEST_TIMEOUT
@@ -168,8 +171,8 @@ class HttpTransport:
         fields = await self._header_fields(request, body)
         target = self._target(request.path, request.query)
         if self._proxy is None:
-            deadline = asyncio.get_running_loop().time() + self._limit
             connections = self._connections or self._connect()
+            deadline = connections.time() + self._limit
             async with self._reads if request.method == "GET" else self._writes:
                 answer = await connections.request(request.method, target, fields, body, deadline)
             if not answer.redirects:
@@ -219,6 +222,7 @@ class HttpTransport:
             ssl=(self._ssl or tls.create_default_context()) if secure else None,
             server_name=self._server_name,
             connect_timeout=CONNECT_TIMEOUT,
+            http2=self._http2,
         )
         return self._connections
 
@@ -226,6 +230,8 @@ class HttpTransport:
         if self._other is None:
             from pykueue.kube.aiohttp_requests import AiohttpRequests
 
+            if self._ssl is not None:
+                self._ssl.set_alpn_protocols(["http/1.1"])  # all that aiohttp speaks
             self._other = AiohttpRequests(
                 ssl=self._ssl,
                 server_name=self._server_name,

@@ -11,10 +11,10 @@ from typing import cast
 
 import httptools
 
-from pykueue.kube.exchange import LINE_MAX, STREAM_HELD, Exchange, Fields
+from pykueue.kube.exchange import LINE_MAX, READ_BUFFER, STREAM_HELD, Exchange, Fields
 
 
-class Http1Connection(asyncio.Protocol):
+class Http1Connection(asyncio.BufferedProtocol):
     """The client's side of one connection; `host` is the value of the header Host."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, host: str) -> None:
@@ -24,8 +24,10 @@ class Http1Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._has_headers = self._paused = False
+        self._buffer = memoryview(bytearray(READ_BUFFER))
         self.is_open = True
-        self.used = 0.0
+        self.used = loop.time()
+        self.has_answered = False
 
     def send(
         self,
@@ -52,6 +54,11 @@ class Http1Connection(asyncio.Protocol):
             self._fail(ConnectionError("the connection was closed"))
         return exchange
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is waited for."""
+        return self._exchange is None
+
     def close(self) -> None:
         self.is_open = False
         self._exchange = None
@@ -73,14 +80,17 @@ class Http1Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         exchange = self._exchange
         if exchange is None or self._parser is None:
             self.close()  # nothing was asked
             return
         exchange.has_begun = True
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(ConnectionError(f"the answer is not HTTP: {error}"), error)
             return

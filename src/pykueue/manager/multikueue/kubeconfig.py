@@ -210,4 +210,5 @@ def connect(target: Target) -> Transport:
         token=target.token or None,
         authorization=_Plugin(target, context).authorization if target.plugin else None,
         server_name=target.server_name or None,
+        http2=True,
     )
