@@ -169,6 +169,15 @@ def test_commands_that_only_ask_an_api_server_do_not_import_a_general_http_clien
     assert done.stdout.strip() == "[]"
 
 
+def test_manager_imports_what_makes_certificates_only_where_it_makes_one() -> None:
+    program = (
+        "import sys\nimport pykueue.cli.manager, pykueue.cli.satellites\n"
+        "print([name for name in sys.modules if name.partition('.')[0] == 'cryptography'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_garbage_collector_leaves_modules_alone_that_a_command_imports() -> None:
     program = (
         "import gc, sys\n"

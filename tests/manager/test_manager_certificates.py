@@ -34,7 +34,9 @@ from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
-from pykueue.manager.certificates import ManagedCertificates, MountedCertificates, authority
+from pykueue.manager.certificates import authority
+from pykueue.manager.certificates.managed import ManagedCertificates
+from pykueue.manager.certificates.mounted import MountedCertificates
 from pykueue.manager.configuration import parse
 from pykueue.manager.install_names import InstallNames
 

@@ -21,7 +21,7 @@ from realcluster_install import NAMESPACE, Installation, Replica
 from realcluster_jobs import JobController, Queues
 from realcluster_plane import INTERVAL, Plane, until
 
-from pykueue.manager.certificates import authority
+from pykueue.manager.certificates import authority, lifetimes
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.install_names import InstallNames
 
@@ -169,7 +169,7 @@ def test_a_certificate_is_renewed_while_it_is_used(running: Installation) -> Non
     stored = plane.call("GET", SECRET)
     material = authority.read({key: base64.b64decode(value) for key, value in stored["data"].items()})
     assert material is not None
-    long_ago = datetime.datetime.now(datetime.UTC) - authority.SERVING_VALIDITY + authority.SERVING_RENEWAL
+    long_ago = datetime.datetime.now(datetime.UTC) - lifetimes.SERVING_VALIDITY + lifetimes.SERVING_RENEWAL
     # One for other names is always replaced: so this is what the same authority signed then.
     other = authority.renewed(material, ["another"], long_ago, True)
     ending = authority.renewed(other, names, long_ago, True)

@@ -159,7 +159,10 @@ class HttpTransport:
                         frame = orjson.loads(line)
                         if frame["type"] == "ERROR":
                             raise ApiError.from_status(frame["object"], 500)
-                        yield WatchEvent(frame["type"], self._stripped(frame["object"]))
+                        obj = frame["object"]
+                        if self._strip:
+                            (obj.get("metadata") or {}).pop("managedFields", None)
+                        yield WatchEvent(frame["type"], obj)
         except TimeoutError as error:
             raise ConnectionError(f"{self.base_url}: the watch received nothing for too long") from error
         except orjson.JSONDecodeError as error:

@@ -19,7 +19,7 @@ from pykueue.kube.leases import LeaderElector
 from pykueue.kube.shutdown import DrainingTransport
 from pykueue.kube.transport import Transport
 
-from .certificates import ManagedCertificates, MountedCertificates
+from .certificates.mounted import MountedCertificates
 from .components import Runnable
 from .configuration import Configuration
 from .install_names import InstallNames
@@ -93,6 +93,8 @@ class Replica:
     def _certificates(self) -> Runnable:
         configuration = self.configuration
         if configuration.internal_cert_management.enable:
+            from .certificates.managed import ManagedCertificates  # with the library that makes certificates
+
             return ManagedCertificates(self.client, self.clock, InstallNames.of(configuration), self.tls.use)
         return MountedCertificates(Path(configuration.webhook.cert_dir), self.clock, self.tls.use)
 

@@ -2,8 +2,3 @@
 
 Both kinds hand every new pair of certificate and key to the servers, which go on without a restart.
 """
-
-from .managed import ManagedCertificates
-from .mounted import MountedCertificates
-
-__all__ = ["ManagedCertificates", "MountedCertificates"]

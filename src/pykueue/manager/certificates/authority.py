@@ -20,14 +20,17 @@ from pykueue.kube import certificates
 from pykueue.kube.certificates import BACKDATING, Issued
 from pykueue.manager.install_names import CA_CERTIFICATE, CA_KEY, CERTIFICATE, KEY
 
-#: How long an authority and a serving certificate are valid, and how long before their end they are renewed.
-AUTHORITY_VALIDITY, AUTHORITY_RENEWAL = timedelta(days=3650), timedelta(days=365)
-SERVING_VALIDITY, SERVING_RENEWAL = timedelta(days=365), timedelta(days=90)
+from .lifetimes import (
+    AUTHORITY_NAME,
+    AUTHORITY_RENEWAL,
+    AUTHORITY_VALIDITY,
+    SERVING_RENEWAL,
+    SERVING_VALIDITY,
+)
+
 #: How long clients trust a new authority before it signs, and an old one after it has signed last.
 OVERLAP = timedelta(hours=1)
 
-#: The authority's common name.
-AUTHORITY_NAME = "kueue-ca"
 _ORGANISATION = "kueue"
 
 

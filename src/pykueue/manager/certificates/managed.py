@@ -32,6 +32,7 @@ from pykueue.manager.install_names import InstallNames
 
 from . import authority
 from .authority import Material
+from .lifetimes import Use
 
 #: Seconds between two checks of the Secret and of the objects that must contain its CA.
 PERIOD = 60.0
@@ -41,9 +42,6 @@ RETRY = 2.0
 ATTEMPTS = 5
 
 log = logging.getLogger(__name__)
-
-#: Takes a certificate and its key, PEM.
-Use = Callable[[bytes, bytes], None]
 
 
 class ManagedCertificates:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pykueue.clock import Clock
 from pykueue.manager.install_names import CERTIFICATE, KEY
 
-from .managed import Use
+from .lifetimes import Use
 
 #: Seconds between two looks at the files.
 PERIOD = 10.0

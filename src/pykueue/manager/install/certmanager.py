@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.manager.certificates.authority import (
+from pykueue.manager.certificates.lifetimes import (
     AUTHORITY_NAME,
     AUTHORITY_RENEWAL,
     AUTHORITY_VALIDITY,

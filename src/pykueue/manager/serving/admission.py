@@ -17,7 +17,6 @@ from pykueue.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resour
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.manager.certificates.authority import made
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.install.admission import webhook_configurations
 from pykueue.manager.install.options import Options
@@ -92,6 +91,8 @@ class Admission:
         return ""
 
     async def _serve(self) -> None:
+        from pykueue.manager.certificates.authority import made
+
         configuration = self._manager.configuration
         tls = ServingTls(configuration.tls)
         material = made(["localhost"], self._clock.now())
