@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 from bench.apiserver.server import ServerProcess
@@ -55,6 +55,16 @@ def workload(name: str) -> bytes:
 
 def status_patch(number: int) -> bytes:
     """What admitting a workload writes."""
+    return orjson.dumps({"status": _admitted(number)})
+
+
+def status_apply(name: str, number: int) -> bytes:
+    """The same for server-side apply, as Kueue's manager does it."""
+    kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
+    return orjson.dumps({**kind, "metadata": {"name": name}, "status": _admitted(number)})
+
+
+def _admitted(number: int) -> dict[str, Any]:
     now = "2026-01-01T00:00:00Z"
     conditions = [
         {
@@ -68,7 +78,7 @@ def status_patch(number: int) -> bytes:
     ]
     flavors = [{"name": "main", "count": 3, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1500m"}}]
     admission = {"clusterQueue": "cluster-queue", "podSetAssignments": flavors}
-    return orjson.dumps({"status": {"admission": admission, "conditions": conditions}})
+    return {"admission": admission, "conditions": conditions}
 
 
 @dataclass

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 import uvloop
-from bench.apiserver.load import WORKLOADS, request, status_patch, workload
+from bench.apiserver.load import WORKLOADS, request, status_apply, status_patch, workload
 from bench.end_to_end.account import NAME, NAMESPACE, objects_of_manager, token_request
 
 from pykueue.api.crds import crds
@@ -43,7 +43,7 @@ CONNECTIONS: Final = 32
 OBJECTS: Final = 500
 LISTED: Final = 10_000
 #: What is sent, and how many of them make one measurement.
-OPERATIONS: Final = {"create": 200, "pod": 200, "patch": 200, "get": 200, "list": 2}
+OPERATIONS: Final = {"create": 200, "pod": 200, "patch": 200, "apply": 200, "get": 200, "list": 2}
 
 
 class _Target(NamedTuple):
@@ -69,7 +69,8 @@ def _pod(name: str) -> bytes:
 
 def _message(target: _Target, operation: str, number: int) -> bytes:
     """The bytes of a request; the number makes it differ from all others."""
-    at = f"{WORKLOADS}/s-{number % OBJECTS}"
+    name = f"s-{number % OBJECTS}"
+    at = f"{WORKLOADS}/{name}"
     match operation:
         case "create":
             return request(target, "POST", WORKLOADS, workload(f"c-{number}"))
@@ -79,6 +80,9 @@ def _message(target: _Target, operation: str, number: int) -> bytes:
             return request(
                 target, "PATCH", f"{at}/status", status_patch(number), "application/merge-patch+json"
             )
+        case "apply":
+            path = f"{at}/status?fieldManager=kueue-admission&force=true"
+            return request(target, "PATCH", path, status_apply(name, number), "application/apply-patch+yaml")
         case "get":
             return request(target, "GET", at)
         case _:

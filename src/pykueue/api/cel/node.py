@@ -52,6 +52,8 @@ class Node:
     least: int = 1
     #: `x-kubernetes-validations` of the place.
     rules: tuple[Mapping[str, Any], ...] = ()
+    #: Makes the step of an element of a list in a set of fields; made when it is first asked for.
+    step_of: Callable[[Any], str | None] | None = field(default=None, init=False, repr=False)
 
     def child(self, name: str) -> Node | None:
         """The node of a field; None when the field is unknown here (which an open node keeps as is)."""

@@ -92,6 +92,8 @@ def _clean_fields(value: dict[str, Any], node: Node, trail: Trail, unknown: list
                 changed = dict(value) if changed is None else changed
                 changed[key] = child.default
                 continue
+        elif type(inner) is str and child.type == "string":
+            continue  # most fields, and quick
         else:
             new = clean(inner, child, (trail, key), unknown)
             if new is not inner:

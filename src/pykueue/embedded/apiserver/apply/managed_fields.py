@@ -9,7 +9,7 @@ Source: docs/reference/kubernetes-api-machinery.md, section 12.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pykueue.api.objects import Object
@@ -73,9 +73,18 @@ class Entry:
             "time": self.time,
             "fieldsType": "FieldsV1",
             "fieldsV1": self.fields,
-            "subresource": self.subresource,
         }
-        return {key: value for key, value in out.items() if value != ""}
+        if self.subresource:
+            out["subresource"] = self.subresource
+        if not (self.manager and self.operation and self.api_version and self.time):
+            out = {key: value for key, value in out.items() if value != ""}
+        return out
+
+    def with_fields(self, fields: Fields) -> Entry:
+        """The same with other fields."""
+        if fields is self.fields:
+            return self
+        return Entry(self.manager, self.operation, self.api_version, self.subresource, fields, self.time)
 
     def shown(self) -> str:
         """As a conflict names it."""
@@ -117,7 +126,7 @@ class Managers:
 
     def others(self, identity: tuple[str, str, str, str]) -> list[Entry]:
         """The entries of all other managers."""
-        return [entry for entry in self if entry.identity != identity]
+        return [entry for known, entry in self._entries.items() if known != identity]
 
     def with_entry(self, entry: Entry) -> Managers:
         """With one entry added or replaced."""
@@ -125,16 +134,11 @@ class Managers:
 
     def after(self, identity: tuple[str, str, str, str], changed: Fields, removed: Fields) -> Managers:
         """After a change by one manager: others lose what it changed, all lose what it removed."""
-        return Managers(
-            replace(
-                entry,
-                fields=without_below(
-                    entry.fields if entry.identity == identity else difference(entry.fields, changed),
-                    removed,
-                ),
-            )
-            for entry in self
-        )
+        left: list[Entry] = []
+        for known, entry in self._entries.items():
+            fields = entry.fields if known == identity else difference(entry.fields, changed)
+            left.append(entry.with_fields(without_below(fields, removed)))
+        return Managers(left)
 
     def to_json(self) -> list[Object]:
         """As metadata.managedFields: appliers first, then by time and name; old updates as one."""

@@ -89,7 +89,8 @@ def apply_in_steps(
     yield
     merged = merge(live, written, node)
     yield
-    if previous is not None and difference(previous.fields, fields):
+    unchanged = previous is not None and previous.fields == fields  # so it is most of the time
+    if previous is not None and not unchanged and difference(previous.fields, fields):
         kept = fields
         for other in others:
             kept = union(kept, other.fields)
@@ -103,7 +104,8 @@ def apply_in_steps(
         allowed = {} if last is None else applied_fields(last, node, [])
         if any(difference(both, allowed) for _, both in conflicts):
             raise _conflict(conflicts)
-    if previous is not None and previous.fields == fields and not changes:
+    if unchanged and not changes:
+        assert previous is not None
         entry = previous
     elif tracked and not changes:
         entry = replace(entry, time="" if previous is None else previous.time)
@@ -198,9 +200,9 @@ def _own(fields: Fields, endpoint: str) -> Fields:
 
     Endpoints are `main` (all but the status), `status`, and others, which write everything they are given.
     """
-    fields = {key: below for key, below in difference(fields, UNOWNED).items() if key != SELF}
     if endpoint == "status":
         return {key: below for key, below in fields.items() if key == "f:status"}
+    fields = {key: below for key, below in difference(fields, UNOWNED).items() if key != SELF}
     return without_below(fields, _STATUS) if endpoint == "main" else fields
 
 
@@ -242,7 +244,7 @@ def _first_managers(live: Object, last: Object | None, entry: Entry, node: Node)
         subresource="",
         fields=difference(present, with_parents(applied)),
     )
-    return Managers([before, replace(entry, fields=applied)])
+    return Managers([before, entry.with_fields(applied)])
 
 
 def _last_applied(live: Object) -> Object | None:

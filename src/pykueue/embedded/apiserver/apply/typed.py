@@ -55,7 +55,7 @@ def element_keys(items: list[Any], node: Node) -> dict[str, Any] | None:
     if node.items is None or node.list_type not in ("map", "set"):
         return None
     keyed: dict[str, Any] = {}
-    step_of = _steps(node)
+    step_of = node.step_of or _steps(node)
     for item in items:
         step = step_of(item)
         if step is None or step in keyed:
@@ -66,9 +66,11 @@ def element_keys(items: list[Any], node: Node) -> dict[str, Any] | None:
 
 def _steps(node: Node) -> Callable[[Any], str | None]:
     """What makes the steps of a list's elements; None for an element that is none of a list with keys."""
-    if node.list_type == "set":
-        return _value_step
-    keys = key_fields(node)
+    node.step_of = found = _value_step if node.list_type == "set" else _key_steps(key_fields(node))
+    return found
+
+
+def _key_steps(keys: Sequence[tuple[str, Any]]) -> Callable[[Any], str | None]:
     if len(keys) != 1:
         return lambda item: _element_step(item, keys)
     key = keys[0][0]
@@ -174,7 +176,7 @@ def _applied_elements(
     keys = key_fields(node)
     #: Keys that an element must have.
     needed = [name for name, default in keys if default is ABSENT]
-    step_of = _steps(node)
+    step_of = node.step_of or _steps(node)
     for index, item in enumerate(value):
         step = step_of(item)
         # An element with a single key that has a step has its key.
@@ -221,7 +223,10 @@ def merge(live: Any, config: Any, node: Node) -> Any:
         changed: Object | None = None
         for name, inner in config.items():
             old = live.get(name, ABSENT)
-            new = inner if old is ABSENT else merge(old, inner, _child(node, name) or ANY)
+            if old is inner or (type(inner) is str and type(old) is str and inner == old):
+                continue  # most fields, and quick
+            leaf = old is ABSENT or type(inner) is str
+            new = inner if leaf else merge(old, inner, _child(node, name) or ANY)
             if new is not old:
                 changed = dict(live) if changed is None else changed
                 changed[name] = new
@@ -261,7 +266,7 @@ def _compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
         removed: Fields = {}
         for name, inner in new.items():
             before = old.get(name, ABSENT)
-            if before is not inner:
+            if before is not inner and not (type(inner) is str and type(before) is str and inner == before):
                 _compare_item("f:" + name, before, inner, _child(node, name) or ANY, changed, removed)
         removed.update({"f:" + name: LEAF for name in old if name not in new})
         return changed, removed

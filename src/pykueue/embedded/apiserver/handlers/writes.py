@@ -367,6 +367,7 @@ class Writes:
             )
         config = {**body, "metadata": {**given, "name": target.name}}
         now = self._core.now_text()
+        nulls = endpoint.custom and b"null" in orjson.dumps(config)
 
         def run(live: Object | None) -> Steps:
             applied = yield from apply_in_steps(
@@ -379,10 +380,10 @@ class Writes:
                 endpoint.schema,
                 endpoint.api_version,
                 status_apart=endpoint.kind.has_status,
-                nulls=endpoint.custom,
+                nulls=nulls,
                 zero_status=endpoint.kind.zero_status if endpoint.kind.typed else None,
             )
-            if endpoint.custom and applied is not live:
+            if nulls and applied is not live:
                 node = endpoint.schema.node
                 causes = list(null_causes(applied, node, node.properties.get("metadata")))
                 if causes:
