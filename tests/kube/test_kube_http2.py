@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ class Peer(asyncio.Protocol):
         #: Error codes of the streams that the client has reset.
         self.resets: dict[int, int] = {}
         self.pings = 0
-        self.is_mute = False
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -50,8 +49,6 @@ class Peer(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        if self.is_mute:
-            return
         self.engine.receive_data(data)
         for event in self.engine.events():
             if isinstance(event, ngh2.RequestReceived):
@@ -301,9 +298,34 @@ def test_a_server_that_gives_no_sign_of_life_is_left(tmp_path: Path, monkeypatch
             await until(lambda: peers[0].pings > 0)  # which is answered
             peers[0].more(1, line("b"))
             assert (await anext(watch)).object["metadata"]["name"] == "b"
-            peers[0].is_mute = True
+            peers[0].transport.pause_reading()
             with pytest.raises(ConnectionError, match="no sign of life"):
                 await anext(watch)
+
+    asyncio.run(main())
+
+
+def test_requests_go_elsewhere_while_a_connection_gives_no_sign_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "DOUBT_AFTER", 0.0)
+
+    async def main() -> None:
+        def play(peer: Peer, stream: int) -> None:
+            with suppress(ngh2.StreamUnavailableError):  # it was given up
+                peer.answer(stream, b"%d" % peers.index(peer))
+
+        async with playing(tmp_path, play, requests=RequestOptions(timeout=0.2)) as (transport, peers):
+            assert await transport.call(READ) == 0
+            peers[0].transport.pause_reading()
+            with pytest.raises(ConnectionError, match="did not answer"):
+                await transport.call(WRITE)
+            assert await transport.call(WRITE) == 1
+            peers[0].transport.resume_reading()
+            await until(lambda: peers[0].pings == 1)
+            while await transport.call(WRITE) == 1:  # until the ping is answered
+                continue
+            assert len(peers) == 2
 
     asyncio.run(main())
 

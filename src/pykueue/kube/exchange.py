@@ -94,7 +94,7 @@ class Exchange:
 
     __slots__ = (
         "_ended", "_error", "_loop", "_parts", "_reader", "_silence", "answer", "carrier",
-        "deadline", "has_begun", "headers", "held", "number", "reason", "status", "streamed",
+        "deadline", "has_begun", "headers", "held", "number", "reason", "sent", "status", "streamed",
     )  # fmt: skip
 
     def __init__(
@@ -104,8 +104,9 @@ class Exchange:
         self.carrier = carrier
         self._silence = silence
         self.deadline = deadline
-        #: That of the stream, on a connection with several.
+        #: That of the stream, on a connection with several, and when the request was sent.
         self.number = 0
+        self.sent = 0.0
         self.answer: asyncio.Future[Answer] = loop.create_future()
         #: Whether anything of the answer has come.
         self.has_begun = False

@@ -17,6 +17,9 @@ from pykueue.kube.exchange import LINE_MAX, READ_BUFFER, STREAM_HELD, Exchange, 
 
 #: Seconds without anything from the server before it is asked for a sign of life, and to answer that.
 PING_AFTER, PING_TIME = 30.0, 15.0
+#: Seconds without anything from the server after which a request that is given up casts doubt on its
+#: connection: the next ones are sent over another, until something comes.
+DOUBT_AFTER = 1.0
 #: Bytes that the server may send on all streams before any has been taken: streams that are not read, each
 #: with STREAM_HELD, do not hold up the others.
 _CONNECTION_WINDOW = 64 * 1024 * 1024
@@ -48,12 +51,14 @@ class Http2Connection(asyncio.BufferedProtocol):
         #: When anything came last, whether a sign of life was asked for since, and when to look again.
         self._received = self.used = loop.time()
         self._pinged = False
+        #: Whether a request has been given up since, after DOUBT_AFTER.
+        self._is_doubtful = False
         self.deadline = self._received + PING_AFTER
 
     @property
     def has_room(self) -> bool:
         """Whether another request can be sent now."""
-        return self.is_open and len(self._exchanges) < self._streams
+        return self.is_open and not self._is_doubtful and len(self._exchanges) < self._streams
 
     @property
     def is_idle(self) -> bool:
@@ -84,6 +89,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             exchange.fail(NotCarriedOutError(f"the connection takes no more requests: {error}"))
             return exchange
         exchange.number = number
+        exchange.sent = self._loop.time()
         alone = not self._exchanges
         self._exchanges[number] = exchange
         if alone and self._flush is None:
@@ -108,11 +114,15 @@ class Http2Connection(asyncio.BufferedProtocol):
         elif now < self._received + PING_AFTER:
             self.deadline = self._received + PING_AFTER
         else:
-            self._pinged = True
-            self.deadline = now + PING_TIME
-            with suppress(ngh2.NGH2Error):  # the connection ends
-                self._engine.ping()
-            self._write()
+            self._ping()
+
+    def _ping(self) -> None:
+        """Ask for a sign of life."""
+        self._pinged = True
+        self.deadline = self._loop.time() + PING_TIME
+        with suppress(ngh2.NGH2Error):  # the connection ends
+            self._engine.ping()
+        self._flush_soon()
 
     # As the carrier of exchanges
 
@@ -124,6 +134,10 @@ class Http2Connection(asyncio.BufferedProtocol):
         if self._exchanges.pop(exchange.number, None) is not None:
             with suppress(ngh2.NGH2Error):  # the connection ends
                 self._engine.reset_stream(exchange.number, ngh2.ErrorCode.CANCEL)
+            was_silent = self._received < exchange.sent <= self._loop.time() - DOUBT_AFTER
+            if was_silent and not self._pinged:
+                self._is_doubtful = True
+                self._ping()
         self._flush_soon()
 
     def taken(self, exchange: Exchange, size: int) -> None:
@@ -145,7 +159,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         if self.is_lost:
             return
         self._received = self._loop.time()
-        self._pinged = False
+        self._pinged = self._is_doubtful = False
         try:
             self._engine.receive_data(self._buffer[:nbytes])
             streamed = [one for one in map(self._take, self._engine.events()) if one is not None]
