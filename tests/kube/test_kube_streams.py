@@ -220,6 +220,22 @@ def test_reads_and_watches_that_are_redirected_follow() -> None:
     asyncio.run(main())
 
 
+def test_requests_and_watches_go_through_a_proxy() -> None:
+    async def main() -> None:
+        async with scripted(OK, CHUNKED + chunk(line("a") + line("b")) + chunk(b"")) as proxy:
+            transport = HttpTransport("http://cluster.test/base", proxy=proxy.address, token="secret")
+            assert await transport.call(Request("PATCH", "/ü", {"a": "b c"}, {"a": 1})) == {}
+            assert await names(transport) == ["a", "b"]
+            await transport.close()
+        (write, body), (watch, _) = [request for requests in proxy.seen for request in requests]
+        assert write.startswith("PATCH http://cluster.test/base/%C3%BC?a=b+c HTTP/1.1\r\n")
+        assert "\r\nAuthorization: Bearer secret\r\n" in write
+        assert body == b'{"a":1}'
+        assert watch.startswith("GET http://cluster.test/base/w?timeoutSeconds=300&watch=true HTTP/1.1\r\n")
+
+    asyncio.run(main())
+
+
 def test_an_address_that_is_none_is_a_connection_error() -> None:
     async def main() -> None:
         transport = HttpTransport("127.0.0.1:1")

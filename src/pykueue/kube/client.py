@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from pykueue.api.objects import Object
@@ -284,7 +284,7 @@ class Client:
                 await self._clock.sleep(error.retry_after)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _object(
+    def _object(
         self,
         method: str,
         path: str,
@@ -292,10 +292,8 @@ class Client:
         body: Any = None,
         content_type: str = JSON,
         given: bool = False,
-    ) -> Object:
-        request = Request(method, path, query or {}, body, content_type, given=given)
-        answer: Object = await self.call(request)
-        return answer
+    ) -> Awaitable[Object]:
+        return self.call(Request(method, path, query or {}, body, content_type, given=given))
 
 
 def _with_kind(item: Object, resource: Resource) -> Object:

@@ -147,10 +147,9 @@ class HttpTransport:
                     raise _refusal(answer)
                 parts: list[bytes] = []
                 while data := await read():
-                    if b"\n" not in data:
-                        parts.append(data)
-                        continue
                     parts.append(data)
+                    if b"\n" not in data:
+                        continue
                     *lines, rest = b"".join(parts).split(b"\n")
                     parts = [rest]  # a last line without its end is left out
                     for line in lines:
@@ -171,7 +170,7 @@ class HttpTransport:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
 
     async def _answer(self, request: Request, body: bytes | None) -> Answer:
-        fields = await self._header_fields(request, body)
+        fields = self._header_fields(request, body, await self.authorization())
         target = self._target(request.path, request.query)
         if self._proxy is None:
             connections = self._connections or self._connect()
@@ -188,7 +187,7 @@ class HttpTransport:
         self, target: str, request: Request, silence: float
     ) -> AsyncIterator[tuple[Answer, Callable[[], Awaitable[bytes]]]]:
         """The answer to a GET, and what reads more of it; that returns nothing at its end."""
-        fields = await self._header_fields(request, None)
+        fields = self._header_fields(request, None, await self.authorization())
         if self._proxy is None:
             connections = self._connections or self._connect()
             async with connections.stream(target, fields, silence) as exchange:
@@ -253,8 +252,7 @@ class HttpTransport:
         target = self._prefix + (path if _PLAIN_PATH.fullmatch(path) else _quoted(path))
         return f"{target}?{urlencode(query)}" if query else target
 
-    async def _header_fields(self, request: Request, body: bytes | None) -> Fields:
-        authorization = await self.authorization()
+    def _header_fields(self, request: Request, body: bytes | None, authorization: str | None) -> Fields:
         if authorization != self._authorized:
             self._fields.clear()
             self._authorized = authorization
