@@ -80,9 +80,8 @@ class SchedulingClasses:
                 return known
         last = self._last
         for at, known in enumerate(last):
-            if ask_the_same(known.source, pod_sets) and self.is_current(
-                known, counts, limits, namespace, allowed
-            ):
+            equal = known.source == pod_sets or ask_the_same(known.source, pod_sets)
+            if equal and self.is_current(known, counts, limits, namespace, allowed):
                 if at:
                     last.insert(0, last.pop(at))
                 return known
