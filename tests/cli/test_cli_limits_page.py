@@ -44,6 +44,7 @@ INTERNAL = {
     "api.topologies.MAX_SLICES": "a choice between two encodings",
     "api.yaml_values._LONGEST_INTEGER": "longer integers exceed 64 bits and are read as text",
     "engine.decision_log.PACKED_TOGETHER": "how entries are packed, not how many are kept",
+    "engine.decision_log.SHARED_MAX": "size of a cache",
     "engine.flavors.scheduling_classes.LAST_MAX": "size of a cache",
     "engine.flavors.scheduling_classes.SEEN_MAX": "size of a cache",
     "engine.topology.capacity._DEMANDS_MAX": "size of a cache",

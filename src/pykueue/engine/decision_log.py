@@ -33,21 +33,32 @@ OBJECTS_MAX: Final = 10_000
 PACKED_TOGETHER: Final = 32
 #: Fields named in one change of a queue.
 FIELDS_MAX: Final = 8
+#: Different sets of observed fields that are kept once.
+SHARED_MAX: Final = 4096
 
 CREATED: Final = "created"
 DELETED: Final = "deleted"
 _FINISHED: Final = "condition Finished"
+#: Fields that are observed of every Workload from the first.
+_ALWAYS: Final = ("spec.queueName", "spec.priority", "spec.active")
+#: The names under which the conditions of every Workload are observed.
+_CONDITION_FIELDS: Final = {
+    type: intern("condition " + type)
+    for type in ("QuotaReserved", "Admitted", "PodsReady", "Evicted", "Preempted", "Requeued", "Finished")
+}
 
 
 @dataclass(slots=True)
 class _Object:
     """The entries of one object, and what it was like last."""
 
+    title: str
+    """`Kind name`."""
     entries: list[Entry] = field(default_factory=list)
     dropped: int = 0
     exists: bool = False
     fields: dict[str, str] = field(default_factory=dict)
-    """Observed fields of a Workload."""
+    """Observed fields of a Workload; the same dict for all that are alike."""
     spec: Any = None
     """Of a queue, as encoded."""
     packed: Packed | None = None
@@ -74,6 +85,8 @@ class DecisionLog:
         self._objects_max = objects_max
         #: By `Kind name`, the object with the newest entry last.
         self._objects: OrderedDict[str, _Object] = OrderedDict()
+        #: Observed fields of Workloads by their names and values.
+        self._alike: dict[tuple[str, ...], dict[str, str]] = {}
         #: Those whose entries are packed when there are enough of them.
         self._closed: list[_Object] = []
         self._number = 0
@@ -115,29 +128,28 @@ class DecisionLog:
             known.exists = False
             known.fields, known.spec = {}, None
             known = self._object(title)
-            self._add(known, now, Change(title, DELETED))
+            self._add(known, now, Change(known.title, DELETED))
             self._close(known)
 
     def _workload(self, obj: kueue.Workload, now: float) -> None:
-        title = f"Workload {obj.metadata.key}"
-        known = self._object(title)
+        known = self._object(f"Workload {obj.metadata.key}")
+        title = known.title
         new = _fields(obj)
         if not known.exists:
             known.exists = True
-            known.fields = {
-                name: new[name] for name in ("spec.queueName", "spec.priority", "spec.active") if name in new
-            }
+            known.fields = self._shared({name: new[name] for name in _ALWAYS if name in new})
             details = [f"priority {new['spec.priority']}"]
             for pods in obj.spec.pod_sets:
                 details.append(f"pod set {pods.name}: {pods.count} pod{'' if pods.count == 1 else 's'}")
-            change = Change(title, CREATED, "", new["spec.queueName"], message="; ".join(details))
+            change = Change(title, CREATED, "", new["spec.queueName"], message=intern("; ".join(details)))
             self._add(known, obj.metadata.created or now, change)
-        old, known.fields = known.fields, new
+        old = known.fields
         if old == new:
             return
+        known.fields = self._shared(new)
         changed = [name for name, value in new.items() if old.get(name) != value]
         changed += [name for name in old if name not in new]
-        conditions = {"condition " + each.type: each for each in obj.status.conditions}
+        conditions = {_condition_field(each.type): each for each in obj.status.conditions}
         times = [_time(conditions.get(name), now) for name in changed]
         in_order = (
             sorted(range(len(changed)), key=times.__getitem__) if len(set(times)) > 1 else range(len(changed))
@@ -154,9 +166,15 @@ class DecisionLog:
         if new.get(_FINISHED) == "True":
             self._close(known)
 
+    def _shared(self, fields: dict[str, str]) -> dict[str, str]:
+        """The fields as other workloads have them."""
+        if len(self._alike) >= SHARED_MAX:
+            self._alike.clear()
+        return self._alike.setdefault((*fields, *fields.values()), fields)
+
     def _queue(self, obj: kueue.ClusterQueue | kueue.LocalQueue, now: float) -> None:
-        title = f"{type(obj).__name__} {obj.metadata.key}"
-        known = self._object(title)
+        known = self._object(f"{type(obj).__name__} {obj.metadata.key}")
+        title = known.title
         spec = encode(obj.spec)
         if not known.exists:
             known.exists = True
@@ -175,7 +193,7 @@ class DecisionLog:
             return known
         if len(self._objects) >= self._objects_max:
             self._objects.popitem(last=False)
-        known = self._objects[title] = _Object()
+        known = self._objects[title] = _Object(title)
         return known
 
     def _close(self, known: _Object) -> None:
@@ -273,8 +291,13 @@ def _fields(obj: kueue.Workload) -> dict[str, str]:
         for check in status.admission_checks:
             fields[f"admissionCheck {check.name}"] = check.state
     for condition in status.conditions:
-        fields[intern("condition " + condition.type)] = intern(condition.status)
+        fields[_condition_field(condition.type)] = intern(condition.status)
     return fields
+
+
+def _condition_field(type: str) -> str:
+    """The name under which a condition is observed."""
+    return _CONDITION_FIELDS.get(type) or intern("condition " + type)
 
 
 def _time(condition: Condition | None, now: float) -> float:

@@ -12,6 +12,7 @@ from pykueue.api.kueue.names import WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.meta import ObjectMeta, parse_time
 from pykueue.api.variants import allowed_flavors, is_parent, parent_uid
 from pykueue.engine.flavors.scheduling_class import AllowedFlavors, SchedulingClass
+from pykueue.engine.sharing import share_parts
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,
@@ -108,6 +109,7 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
     same_pods = info.scheduling_class is not None and (
         info.obj.spec.pod_sets is obj.spec.pod_sets or _same_spec(info.obj.metadata, metadata)
     )
+    before = info.obj
     info.obj = obj
     if not info.uid:
         info.uid = metadata.uid
@@ -129,6 +131,7 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
             info.scan = NO_SCAN
     if metadata.generation and info.scheduling_class is not None:
         # Templates are the most of a workload; those that come again and again are kept once.
+        share_parts(obj, before)
         info.obj = replace(obj, spec=replace(obj.spec, pod_sets=info.scheduling_class.source))
     priority = effective_priority(obj, options)
     if priority != info.priority:
@@ -255,6 +258,9 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
         return
     admission = obj.status.admission
     old = info.obj
+    if old.spec is not obj.spec and _same_spec(old.metadata, obj.metadata):
+        share_parts(obj, old)
+        obj = replace(obj, spec=replace(obj.spec, pod_sets=old.spec.pod_sets))
     same_spec = old.spec is obj.spec
     same_pods = same_spec and old.status.reclaimable_pods == obj.status.reclaimable_pods
     shrunk = not same_pods and effective_counts(old, state.options) != effective_counts(obj, state.options)

@@ -3,9 +3,8 @@
 No caller waits for their writes, which may fail: `event` only notes what happened, `run` writes
 in the background, one request at a time. Floods are tamed as clients of Kubernetes do it
 (docs/reference/cluster-workloads.md, 4.7): the same event again raises a count; from the tenth similar one
-(same
-reason, other text) within ten minutes they become one "(combined from similar events)"; and each object has a
-burst of 25 writes, then one per 5 minutes.
+(same reason, other text) within ten minutes they become one "(combined from similar events)"; and each object
+has a burst of 25 writes, then one per 5 minutes.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import logging
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pykueue.api.objects import Object
 from pykueue.api.resources import EVENTS
@@ -36,8 +34,10 @@ SPAM_REFILL = 300.0
 SIMILAR_LIMIT = 10
 SIMILAR_WINDOW = 600.0
 COMBINED_PREFIX = "(combined from similar events): "
-#: Objects and events remembered, and writes that may wait; beyond that the oldest are forgotten or dropped.
+#: Objects with events that are remembered, and events of one object; beyond that the oldest are forgotten.
 REMEMBERED = 4096
+EVENTS_REMEMBERED = 64
+#: Writes that may wait; beyond that events are dropped.
 WAITING_LIMIT = 1000
 #: Largest note an API server takes, in characters.
 NOTE_LIMIT = 1024
@@ -45,16 +45,39 @@ NOTE_LIMIT = 1024
 log = logging.getLogger(__name__)
 
 
-class _Spam:
-    """What is left of an object's write allowance."""
+class _Seen:
+    """One event of an object: type, reason and text, and the Event object that stands for it."""
 
-    __slots__ = ("at", "tokens")
+    __slots__ = ("at", "count", "is_similar", "note", "reason", "stamp", "type")
+
+    def __init__(self, type: str, reason: str, note: int | None, now: float) -> None:
+        self.type = type
+        self.reason = reason
+        #: What its text hashes to, which is much shorter; None for the combined event.
+        self.note = note
+        #: When it was noted last.
+        self.at = now
+        #: Whether it counts among those of its reason that come too often.
+        self.is_similar = False
+        #: What the name of the Event object ends with; 0: none was written.
+        self.stamp = 0
+        self.count = 0
+
+
+class _Subject:
+    """What is known of the events of one object."""
+
+    __slots__ = ("at", "seen", "tokens")
 
     def __init__(self, now: float) -> None:
+        #: What is left of its write allowance, and as of when.
         self.tokens = float(SPAM_BURST)
         self.at = now
+        #: A few at most: they are searched from end to end.
+        self.seen: list[_Seen] = []
 
-    def allow(self, now: float) -> bool:
+    def may_write(self, now: float) -> bool:
+        """Take one write of its allowance."""
         self.tokens = min(float(SPAM_BURST), self.tokens + (now - self.at) / SPAM_REFILL)
         self.at = now
         if self.tokens < 1.0:
@@ -62,37 +85,36 @@ class _Spam:
         self.tokens -= 1.0
         return True
 
+    def find(self, type: str, reason: str, note: int | None, now: float) -> _Seen:
+        """The event of that text, from now on known."""
+        for one in self.seen:
+            if one.note == note and one.reason == reason and one.type == type:
+                one.at = now
+                return one
+        if len(self.seen) >= EVENTS_REMEMBERED:
+            del self.seen[0]
+        one = _Seen(type, reason, note, now)
+        self.seen.append(one)
+        return one
 
-@dataclass(slots=True)
-class _Similar:
-    """The different texts seen for one reason on one object."""
-
-    at: float
-    notes: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Written:
-    """The Event object that stands for one (object, type, reason, text)."""
-
-    name: str
-    count: int
-    first: float
-
-
-class _Key(NamedTuple):
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-    type: str
-    reason: str
-    #: The text, or "" for the combined event.
-    note: str
+    def is_flood(self, type: str, reason: str, note: int, now: float) -> bool:
+        """Note a text; whether there were so many of the same reason that they are combined."""
+        similar = [one for one in self.seen if one.reason == reason and one.type == type]
+        if similar and now - max([one.at for one in similar]) > SIMILAR_WINDOW:
+            for one in similar:
+                one.is_similar = False
+        several = sum([one.is_similar for one in similar])
+        if several >= SIMILAR_LIMIT:
+            similar[-1].at = now
+            return True
+        found = self.find(type, reason, note, now)
+        several += not found.is_similar
+        found.is_similar = True
+        return several >= SIMILAR_LIMIT
 
 
 class _Pending(NamedTuple):
-    key: _Key
+    seen: _Seen
     regarding: Object
     note: str
     at: float
@@ -111,9 +133,8 @@ class EventRecorder:
         self._clock = clock
         self._component = component
         self._rng = rng
-        self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
-        self._written: OrderedDict[_Key, _Written] = OrderedDict()
-        self._spam: OrderedDict[tuple[str, ...], _Spam] = OrderedDict()
+        #: By uid, or kind, namespace and name: the objects with events, the one with the newest last.
+        self._subjects: OrderedDict[str | tuple[str, str, str], _Subject] = OrderedDict()
         self._waiting: deque[_Pending] = deque()
         self._wake = asyncio.Event()
         self._last_stamp = 0
@@ -132,22 +153,17 @@ class EventRecorder:
         if callable(note):
             note = note()
         now = self._clock.monotonic()
-        regarding = reference(obj)
-        owner = (
-            regarding["kind"],
-            regarding.get("namespace", ""),
-            regarding["name"],
-            regarding.get("uid", ""),
-        )
         note = note if len(note) <= NOTE_LIMIT else note[: NOTE_LIMIT - 3] + "..."
-        text = note
-        if self._is_flood((*owner, type, reason), note, now):
-            note, text = (COMBINED_PREFIX + note)[:NOTE_LIMIT], ""
-        spam = _remember(self._spam, owner, lambda: _Spam(now))
-        if not spam.allow(now):
+        text = hash(note)
+        subject = self._subject(obj, now)
+        is_flood = subject.is_flood(type, reason, text, now)
+        if not subject.may_write(now):
             self.dropped += 1
             return
-        self._waiting.append(_Pending(_Key(*owner, type, reason, text), regarding, note, self._clock.time()))
+        if is_flood:
+            note = (COMBINED_PREFIX + note)[:NOTE_LIMIT]
+        seen = subject.find(type, reason, None if is_flood else text, now)
+        self._waiting.append(_Pending(seen, reference(obj), note, self._clock.time()))
         self._wake.set()
 
     async def run(self) -> None:
@@ -158,46 +174,46 @@ class EventRecorder:
             self._wake.clear()
             await self._wake.wait()
 
-    def _is_flood(self, reason: tuple[str, ...], note: str, now: float) -> bool:
-        similar = _remember(self._similar, reason, lambda: _Similar(now))
-        if now - similar.at > SIMILAR_WINDOW:
-            similar.notes.clear()
-        similar.at = now
-        if len(similar.notes) < SIMILAR_LIMIT:
-            similar.notes.add(note)
-        return len(similar.notes) >= SIMILAR_LIMIT
+    def _subject(self, obj: Object, now: float) -> _Subject:
+        metadata = obj["metadata"]
+        key = metadata.get("uid") or (obj["kind"], metadata.get("namespace", ""), metadata["name"])
+        found = self._subjects.get(key)
+        if found is not None:
+            self._subjects.move_to_end(key)
+            return found
+        if len(self._subjects) >= REMEMBERED:
+            self._subjects.popitem(last=False)
+        found = self._subjects[key] = _Subject(now)
+        return found
 
     async def _write_or_drop(self, pending: _Pending) -> None:
         try:
             await self._write(pending)
         except (ApiError, ConnectionError, TimeoutError) as error:
             self.dropped += 1
-            log.debug("event %s of %s not written: %s", pending.key.reason, pending.key.name, error)
+            log.debug("event %s of %s not written: %s", pending.seen.reason, pending.regarding["name"], error)
 
     async def _write(self, pending: _Pending) -> None:
-        namespace = pending.key.namespace or "default"
-        written = self._written.get(pending.key)
-        if written is not None:
+        seen, regarding = pending.seen, pending.regarding
+        namespace = regarding.get("namespace") or "default"
+        if seen.stamp:
             change: Object = {
-                "count": written.count + 1,
+                "count": seen.count + 1,
                 "lastTimestamp": format_time(pending.at),
                 "message": pending.note,
             }
             try:
-                await self._client.patch(EVENTS, written.name, namespace, change)
+                await self._client.patch(EVENTS, _name(regarding, seen.stamp), namespace, change)
             except ApiError as error:
                 if not error.not_found:
                     raise
             else:
-                written.count += 1
-                self._written.move_to_end(pending.key)
+                seen.count += 1
                 return
-        name = f"{pending.key.name}.{self._stamp(pending.at):016x}"
+        stamp = self._stamp(pending.at)
+        name = _name(regarding, stamp)
         await self._client.create(EVENTS, self._new(pending, namespace, name), given=True)
-        self._written[pending.key] = _Written(name, 1, pending.at)
-        self._written.move_to_end(pending.key)
-        if len(self._written) > REMEMBERED:
-            self._written.popitem(last=False)
+        seen.stamp, seen.count = stamp, 1
 
     def _new(self, pending: _Pending, namespace: str, name: str) -> Object:
         stamp = format_time(pending.at)
@@ -206,9 +222,9 @@ class EventRecorder:
             "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": pending.regarding,
-            "reason": pending.key.reason,
+            "reason": pending.seen.reason,
             "message": pending.note,
-            "type": pending.key.type,
+            "type": pending.seen.type,
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": "",
@@ -243,12 +259,6 @@ def reference(obj: Object) -> Object:
     return found
 
 
-def _remember(store: OrderedDict[Any, Any], key: Any, make: Any) -> Any:
-    found = store.get(key)
-    if found is None:
-        found = store[key] = make()
-        if len(store) > REMEMBERED:
-            store.popitem(last=False)
-    else:
-        store.move_to_end(key)
-    return found
+def _name(regarding: Object, stamp: int) -> str:
+    """The name of an Event object."""
+    return f"{regarding['name']}.{stamp:016x}"

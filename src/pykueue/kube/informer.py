@@ -60,18 +60,26 @@ _INDEXED = ("labels", "annotations", "ownerReferences", "deletionTimestamp")
 log = logging.getLogger(__name__)
 
 
-class _Entry(NamedTuple):
-    uid: str
-    version: str
-    #: The object, or what it is packed into.
-    kept: Any
+class _Entry:
+    """An object as the cache has it."""
+
+    __slots__ = ("dictionary", "kept", "uid", "version")
+
+    def __init__(self, uid: str, version: int | str, kept: Any) -> None:
+        self.uid = uid
+        #: Its version, as a number if it is one.
+        self.version = version
+        #: The object, or what it is packed into.
+        self.kept = kept
+        #: What it is compressed with; None where it is not.
+        self.dictionary: bytes | None = None
 
     @property
     def object(self) -> Any:
         kept = self.kept
-        if type(kept) is bytes:
-            return orjson.loads(kept)
-        return orjson.loads(kept.text) if type(kept) is Compressed else kept
+        if type(kept) is not bytes:
+            return kept
+        return orjson.loads(kept if self.dictionary is None else Compressed(kept, self.dictionary).text)
 
 
 class _Index(NamedTuple):
@@ -208,7 +216,7 @@ class Informer:
         if entry is None or entry.uid in self._gone or not self.has_synced:
             return
         # While the cache lists again it has no version: the list then says whether the object is still there.
-        if self._version is not None and not _older(self._version, entry.version):
+        if self._version is not None and not _older(_number(self._version), entry.version):
             return
         known = self._entries.get(key_of(obj))
         if known is None or _older(known.version, entry.version):
@@ -392,8 +400,8 @@ class Informer:
 
     def _take(self, type_: str, obj: Object) -> None:
         metadata = obj["metadata"]
-        version = metadata["resourceVersion"]
         if type_ != BOOKMARK:
+            version = _number(metadata["resourceVersion"])
             key, uid = key_of(obj), metadata.get("uid", "")
             known = self._entries.get(key)
             # What a write of our own brought is not taken back when the watch comes to where it was before.
@@ -406,13 +414,14 @@ class Informer:
                     self._store(key, entry)
                 elif known is None or known.uid == uid or _older(known.version, version):
                     self._delete(key, entry)
-        self._version = version
+        self._version = metadata["resourceVersion"]
 
     def _replace(self, listing: _Listing, version: str) -> None:
+        shown = _number(version)
         gone = [
             key
             for key, entry in self._entries.items()
-            if key not in listing.present and not _older(version, entry.version, unknown=False)
+            if key not in listing.present and not _older(shown, entry.version, unknown=False)
         ]
         for key in gone:
             self._delete(key, self._entries[key])
@@ -430,8 +439,10 @@ class Informer:
             # Deleted and created again while there was no watch: two objects; handlers get both events.
             self._delete(key, known)
             known = None
-        self._keep(key, entry)
+        if known is not None:
+            entry.uid = known.uid  # one text for all versions of an object
         new = entry.kept
+        self._keep(key, entry)
         if known is None:
             for index in self._indexes.values():
                 _index_add(index, key, new)
@@ -476,16 +487,15 @@ class Informer:
         self._unpacked.move_to_end(key)
         if len(self._unpacked) > RECENT:
             oldest, _ = self._unpacked.popitem(last=False)
-            self._entries[oldest] = self._packed(self._pack, self._entries[oldest])
+            self._pack_entry(self._pack, self._entries[oldest])
 
-    def _packed(self, pack: Callable[[Object], Packing], entry: _Entry) -> _Entry:
-        """The entry as it is kept for long."""
+    def _pack_entry(self, pack: Callable[[Object], Packing], entry: _Entry) -> None:
+        """Turn the entry into what it is kept as for long."""
         packing = pack(entry.kept)
-        if packing is None:
-            return entry
         if packing == "text":
-            return entry._replace(kept=encode_kept(entry.kept))
-        return entry._replace(kept=self._compressor.compress(orjson.dumps(entry.kept)))
+            entry.kept = encode_kept(entry.kept)
+        elif packing == "compressed":
+            entry.kept, entry.dictionary = self._compressor.compress(orjson.dumps(entry.kept))
 
     def _entry(self, obj: Object) -> _Entry | None:
         """What is kept of an object; None when it cannot be read, and is then as good as absent."""
@@ -495,15 +505,22 @@ class Informer:
         except Exception:
             log.exception("%s: cannot read %s/%s", self, *key_of(obj))
             return None
-        return _Entry(metadata.get("uid", ""), metadata.get("resourceVersion", ""), kept)
+        return _Entry(metadata.get("uid", ""), _number(metadata.get("resourceVersion", "")), kept)
 
 
-def _older(version: str, other: str, unknown: bool = True) -> bool:
-    """Whether `version` comes before `other`; `unknown` where they differ and are not numbers to compare."""
+def _number(version: str) -> int | str:
+    """A version as the number that most servers count with, which takes less memory."""
     try:
-        return int(version) < int(other)
+        return int(version)
     except ValueError:
-        return unknown and version != other
+        return version
+
+
+def _older(version: int | str, other: int | str, unknown: bool = True) -> bool:
+    """Whether `version` comes before `other`; `unknown` where they differ and are not numbers to compare."""
+    if isinstance(version, int) and isinstance(other, int):
+        return version < other
+    return unknown and version != other
 
 
 def _same_metadata(old: Any, new: Any) -> bool:

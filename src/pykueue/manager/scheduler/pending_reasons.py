@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 class _Silence(NamedTuple):
     """A Workload waits without a reason."""
 
+    key: Key
     #: Since when, in seconds of the loop.
     since: float
     #: The name of its LocalQueue.
@@ -63,7 +64,7 @@ class Explainer:
         #: Workloads without a reason.
         self._silent: dict[Key, _Silence] = {}
         #: Those of them that have not waited for long, oldest first, with others that have a reason by now.
-        self._recent: deque[tuple[Key, _Silence]] = deque()
+        self._recent: deque[_Silence] = deque()
         #: Those that have, by LocalQueue; the queue that is next is first.
         self._due: OrderedDict[Key, deque[Key]] = OrderedDict()
         self._wake = asyncio.Event()
@@ -77,8 +78,8 @@ class Explainer:
 
     def _remember(self, key: Key, workload: Mapping[str, Any]) -> None:
         queue = intern(str(get(workload, "spec", "queueName") or ""))
-        silence = self._silent[key] = _Silence(asyncio.get_running_loop().time(), queue)
-        self._recent.append((key, silence))
+        silence = self._silent[key] = _Silence(key, asyncio.get_running_loop().time(), queue)
+        self._recent.append(silence)
         self._wake.set()
 
     async def run(self) -> None:
@@ -100,7 +101,8 @@ class Explainer:
         """Find those that have waited for long; the seconds until the next one has, None: there is none."""
         now = asyncio.get_running_loop().time()
         while self._recent:
-            key, silence = self._recent[0]
+            silence = self._recent[0]
+            key = silence.key
             if self._silent.get(key) is silence:
                 if silence.since + PATIENCE > now:
                     return silence.since + PATIENCE - now
