@@ -79,12 +79,11 @@ async def _follow(
 @asynccontextmanager
 async def _served(metrics: ShadowMetrics, port: int) -> AsyncIterator[None]:
     """The metrics, for Prometheus. The server is imported only where it is asked for."""
-    from aiohttp import web
-
     from pykueue.manager.serving.listener import Listener
+    from pykueue.manager.serving.messages import Request, Response
 
-    async def text(request: web.Request) -> web.Response:
-        return web.Response(body=metrics.text(), content_type="text/plain")
+    async def text(request: Request) -> Response:
+        return Response(metrics.text())
 
     listener = Listener({"/metrics": text})
     try:

@@ -11,13 +11,11 @@ import hashlib
 from collections.abc import Hashable
 from typing import Any, Generic, TypeVar
 
-from aiohttp import web
-
 from pykueue.api.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 
-from .listener import Handler, refusal
+from .messages import Handler, Request, Response, refusal
 
 #: Seconds for which the user of a token, a permission and a refusal are cached.
 KNOWN_TIME, ALLOWED_TIME, DENIED_TIME = 60.0, 300.0, 30.0
@@ -61,7 +59,7 @@ class Access:
     def guarded(self, handler: Handler) -> Handler:
         """The handler, for those only who may `get` the path of the request."""
 
-        async def handle(request: web.Request) -> web.StreamResponse:
+        async def handle(request: Request) -> Response:
             try:
                 user = await self.user_of(request)
                 if user is None:
@@ -77,7 +75,7 @@ class Access:
 
         return handle
 
-    async def user_of(self, request: web.Request) -> dict[str, Any] | None:
+    async def user_of(self, request: Request) -> dict[str, Any] | None:
         """The user of a request's token by TokenReview; None when the token is invalid.
 
         Raises what the client raises.
@@ -124,6 +122,6 @@ class Access:
         return verdict
 
 
-def _token(request: web.Request) -> str | None:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+def _token(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("Authorization").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None

@@ -5,53 +5,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
-import orjson
-from aiohttp import web
+from .connection import Connection
+from .messages import Handler, Request, Response, refusal
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-#: Seconds a client has for the TLS handshake, and to send the head of its first request.
+#: Seconds a client has for the TLS handshake, and to send the head of a request.
 HANDSHAKE_TIME, HEAD_TIME = 10.0, 10.0
 #: Seconds an idle connection is kept: longer than API servers keep theirs (90), so that they close first.
 KEEP_ALIVE = 120.0
 #: Connections that wait to be accepted, and that are open at once; more are closed as they come.
 BACKLOG, CONNECTIONS = 128, 512
-#: Bytes that are read ahead of what is asked for, per connection.
-READ_BUFFER = 64 * 1024
 #: Seconds that requests under way have to end when the server is closed.
 CLOSING_TIME = 2.0
 
 
 class Listener:
-    """Serves handlers by path under one method, on one address."""
+    """Serves handlers by path under one method, on one address; `others` are all other paths."""
 
-    def __init__(self, handlers: Mapping[str, Handler], method: str = "GET") -> None:
-        app = web.Application(middlewares=[self._answer])
-        for path, handler in handlers.items():
-            app.router.add_route(method, path, handler)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            keepalive_timeout=KEEP_ALIVE,
-            shutdown_timeout=CLOSING_TIME,
-            handler_cancellation=True,
-            auto_decompress=False,
-            read_bufsize=READ_BUFFER,
-        )
+    def __init__(
+        self, handlers: Mapping[str, Handler], method: str = "GET", others: Handler | None = None
+    ) -> None:
+        self._handlers = handlers
+        self._method = method
+        self._others = others
         self._server: asyncio.Server | None = None
-        #: What cuts off connections that have not sent a request yet, by the identity of their protocol.
-        self._silent: dict[int, asyncio.TimerHandle] = {}
+        self._connections: set[Connection] = set()
         self.port = 0
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Begin to serve; port 0 takes any that is free. Raises OSError."""
-        await self._runner.setup()
         self._server = await asyncio.get_running_loop().create_server(
-            self._connected,
+            lambda: Connection(self._answer, self._made, self._connections.discard, HEAD_TIME, KEEP_ALIVE),
             host or None,
             port,
             ssl=tls,
@@ -64,63 +51,27 @@ class Listener:
         """Take no more requests; those under way have a moment to end."""
         if self._server is not None:
             self._server.close()
-        for timer in self._silent.values():
-            timer.cancel()
-        self._silent.clear()
-        await self._runner.cleanup()
+        under_way = [each.task for each in self._connections if each.task is not None]
+        for connection in list(self._connections):
+            connection.close()
+        if under_way:
+            await asyncio.wait(under_way, timeout=CLOSING_TIME)
+        for connection in list(self._connections):
+            connection.abort()
 
-    def _connected(self) -> asyncio.Protocol:
-        """The protocol of a new connection; one that stays silent, or is one too many, is cut off."""
-        server = self._runner.server
-        assert server is not None
-        protocol = server()
-        delay = HEAD_TIME if len(server.connections) < CONNECTIONS else 0.0
-        timer = asyncio.get_running_loop().call_later(delay, self._cut_off, protocol)
-        self._silent[id(protocol)] = timer
-        return protocol
+    def _made(self, connection: Connection) -> bool:
+        self._connections.add(connection)
+        return len(self._connections) <= CONNECTIONS
 
-    def _cut_off(self, protocol: web.RequestHandler) -> None:
-        del self._silent[id(protocol)]
-        if protocol.transport is not None:
-            protocol.transport.abort()
-
-    @web.middleware
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answer(self, request: Request) -> Response:
         """Every refusal is a Status object; internal errors are logged and not returned."""
-        timer = self._silent.pop(id(request.protocol), None)
-        if timer is not None:
-            timer.cancel()
+        handler = self._handlers.get(request.path, self._others)
+        if handler is None:
+            return refusal(404, "the server could not find the requested resource")
+        if request.method != self._method:
+            return refusal(405, f"the method {request.method} is not supported here")
         try:
             return await handler(request)
-        except web.HTTPException as error:
-            return refusal(error.status, error.text or error.reason)
         except Exception:
             log.exception("%s %s", request.method, request.path)
             return refusal(500, "internal error")
-
-
-_REASONS = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    408: "Timeout",
-    413: "RequestEntityTooLarge",
-    415: "UnsupportedMediaType",
-    503: "ServiceUnavailable",
-}
-
-
-def refusal(code: int, message: str) -> web.Response:
-    """A Status object that says no."""
-    status = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": _REASONS.get(code, "InternalError"),
-        "code": code,
-    }
-    return web.Response(status=code, body=orjson.dumps(status), content_type="application/json")

@@ -15,9 +15,7 @@ import threading
 import traceback
 import tracemalloc
 
-from aiohttp import web
-
-from .listener import Handler, refusal
+from .messages import Handler, Request, Response, plain, refusal
 
 _ROOT = "/debug/pprof"
 #: Seconds that a profile takes unless asked otherwise, and at most.
@@ -45,11 +43,11 @@ def handlers() -> dict[str, Handler]:
     }
 
 
-async def _index(request: web.Request) -> web.Response:
-    return web.Response(text=_INDEX)
+async def _index(request: Request) -> Response:
+    return plain(_INDEX)
 
 
-async def _stacks(request: web.Request) -> web.Response:
+async def _stacks(request: Request) -> Response:
     """Every task and every thread with its stack."""
     text = io.StringIO()
     for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
@@ -61,7 +59,7 @@ async def _stacks(request: web.Request) -> web.Response:
         print(f"thread {names.get(ident, ident)}", file=text)
         traceback.print_stack(frame, file=text)
         print(file=text)
-    return web.Response(text=text.getvalue())
+    return plain(text.getvalue())
 
 
 class _Profiler:
@@ -70,7 +68,7 @@ class _Profiler:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    async def profile(self, request: web.Request) -> web.Response:
+    async def profile(self, request: Request) -> Response:
         try:
             seconds = float(request.query.get("seconds", _SECONDS))
         except ValueError:
@@ -91,10 +89,10 @@ class _Profiler:
             finally:
                 profile.disable()
         if request.query.get("raw"):
-            return web.Response(body=_raw(profile), content_type="application/octet-stream")
+            return Response(_raw(profile), "application/octet-stream")
         text = io.StringIO()
         pstats.Stats(profile, stream=text).sort_stats(sort).print_stats(_LINES)
-        return web.Response(text=text.getvalue())
+        return plain(text.getvalue())
 
 
 def _raw(profile: cProfile.Profile) -> bytes:
@@ -103,15 +101,15 @@ def _raw(profile: cProfile.Profile) -> bytes:
     return marshal.dumps(profile.stats)
 
 
-async def _heap(request: web.Request) -> web.Response:
+async def _heap(request: Request) -> Response:
     """What was allocated since tracing began and is still held, by line."""
     action = request.query.get("action", "")
     if action == "start":
         tracemalloc.start(_FRAMES)
-        return web.Response(text="allocations are traced from now on; this costs time and memory\n")
+        return plain("allocations are traced from now on; this costs time and memory\n")
     if action == "stop":
         tracemalloc.stop()
-        return web.Response(text="allocations are not traced any more\n")
+        return plain("allocations are not traced any more\n")
     if action:
         return refusal(400, "action: start or stop")
     if not tracemalloc.is_tracing():
@@ -119,4 +117,4 @@ async def _heap(request: web.Request) -> web.Response:
     found = tracemalloc.take_snapshot().statistics("lineno")
     held, peak = tracemalloc.get_traced_memory()
     lines = [f"held {held} bytes, at most {peak}", *(str(each) for each in found[:_LINES])]
-    return web.Response(text="\n".join(lines) + "\n")
+    return plain("\n".join(lines) + "\n")

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.decoding import DecodeError
@@ -22,7 +21,7 @@ from pykueue.kube.tracing import tracing
 from pykueue.manager.configuration import parse_duration
 from pykueue.manager.webhooks import Registration
 
-from .listener import Handler, refusal
+from .messages import Handler, Request, Response, document, refusal
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ ANSWER_TIME = 1.0
 
 #: A code and a text.
 Refused = tuple[int, str]
-Answer = Callable[[web.Request, Object], Awaitable[Object | Refused]]
+Answer = Callable[[Request, Object], Awaitable[Object | Refused]]
 
 
 class Bodies:
@@ -94,11 +93,11 @@ class _Body:
     def __exit__(self, *_error: object) -> None:
         self._bodies.give_back(len(self.data))
 
-    async def read(self, request: web.Request, limit: int) -> Refused | None:
+    async def read(self, request: Request, limit: int) -> Refused | None:
         """Take it in; why not, where it is not taken."""
         try:
             async with asyncio.timeout(BODY_TIME):
-                async for chunk in request.content.iter_any():
+                async for chunk in request.body.parts():
                     if len(self.data) + len(chunk) > limit:
                         return 413, f"the body is larger than {limit} bytes"
                     await self._bodies.take(len(chunk))
@@ -135,7 +134,7 @@ class Reviews:
         return found
 
     def _reviewer(self, hook: Registration) -> Handler:
-        async def review(request: web.Request, body: Object) -> Object | Refused:
+        async def review(request: Request, body: Object) -> Object | Refused:
             obj = body["request"].get("object")
             if not isinstance(obj, Mapping) or not isinstance(obj.get("metadata"), Mapping):
                 return 400, "not an AdmissionReview: request.object with metadata is required"
@@ -155,8 +154,8 @@ class Reviews:
         limit: int,
         answer: Answer,
     ) -> Handler:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            if request.content_type != "application/json" or "Content-Encoding" in request.headers:
+        async def handle(request: Request) -> Response:
+            if request.content_type != "application/json" or request.headers.get("Content-Encoding"):
                 return refusal(415, "the body must be application/json, not encoded otherwise")
             size = request.content_length
             if size is not None and size > limit:
@@ -168,11 +167,11 @@ class Reviews:
                 found = await self._answered(request, received.data, kind, answer)
             if isinstance(found, tuple):
                 return refusal(*found)
-            return web.Response(body=orjson.dumps(found), content_type="application/json")
+            return document(found)
 
         return handle
 
-    async def _answered(self, request: web.Request, data: bytearray, kind: str, answer: Answer) -> Any:
+    async def _answered(self, request: Request, data: bytearray, kind: str, answer: Answer) -> Any:
         """The answer to a body, or why there is none."""
         try:
             body = orjson.loads(data)
@@ -187,7 +186,7 @@ class Reviews:
                 log.info("%s: the object cannot be read: %r", request.path, error)
                 return 400, f"the object cannot be read: {type(error).__name__}: {error}"
 
-    async def _convert(self, request: web.Request, body: Object) -> Object | Refused:
+    async def _convert(self, request: Request, body: Object) -> Object | Refused:
         """ConversionReview v1: every object in the version asked for, or why not."""
         asked = body["request"]
         version, objects = asked.get("desiredAPIVersion"), asked.get("objects")
@@ -203,7 +202,7 @@ class Reviews:
         return {"apiVersion": body["apiVersion"], "kind": body["kind"], "response": response}
 
 
-async def _allow(_request: web.Request, body: Object) -> Object:
+async def _allow(_request: Request, body: Object) -> Object:
     response = {"uid": body["request"]["uid"], "allowed": True}
     return {"apiVersion": body["apiVersion"], "kind": body["kind"], "response": response}
 
@@ -217,7 +216,7 @@ def _malformed(body: Any, kind: str) -> str | None:
     return None
 
 
-def _patience(request: web.Request) -> float:
+def _patience(request: Request) -> float:
     """Seconds in which the API server wants its answer, less what the way takes."""
     try:
         seconds = parse_duration(request.query["timeout"])

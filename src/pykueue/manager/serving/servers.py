@@ -11,14 +11,13 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from aiohttp import web
-
 from pykueue.kube.client import Client
 from pykueue.manager.install_names import CONVERT_PATH, METRICS_PATH
 from pykueue.manager.manager import Manager
 
 from .access import Access
-from .listener import Handler, Listener
+from .listener import Listener
+from .messages import Handler, Request, Response, plain
 from .profiling import handlers as profiling_handlers
 from .reviews import Reviews
 from .tls import ServingTls
@@ -103,21 +102,20 @@ class Serving:
         await listener.open(host.strip("[]"), int(port), self._tls.context if secured else None)
         self.ports[purpose] = listener.port
 
-    async def _ready(self, request: web.Request) -> web.Response:
+    async def _ready(self, request: Request) -> Response:
         """Ready once webhooks are answered and the cluster has been read."""
         if self._leaving:
-            return web.Response(status=503, text="shutting down")
+            return plain("shutting down", 503)
         if self._opened_at is None:
-            return web.Response(status=503, text="there is no serving certificate yet")
+            return plain("there is no serving certificate yet", 503)
         waited = asyncio.get_running_loop().time() - self._opened_at
         if self._manager.cluster.has_synced or waited >= READY_ANYWAY:
-            return web.Response(text="ok")
-        return web.Response(status=503, text="the cluster has not been read yet")
+            return plain("ok")
+        return plain("the cluster has not been read yet", 503)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        text = self._manager.metrics.text()
-        return web.Response(body=text, content_type="text/plain", charset="utf-8")
+    async def _metrics(self, request: Request) -> Response:
+        return Response(self._manager.metrics.text())
 
 
-async def _live(request: web.Request) -> web.Response:
-    return web.Response(text="ok")
+async def _live(request: Request) -> Response:
+    return plain("ok")

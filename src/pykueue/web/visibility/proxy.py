@@ -16,12 +16,12 @@ from typing import Any
 from urllib.parse import unquote
 
 import orjson
-from aiohttp import web
 
 from pykueue.api.resources import CONFIG_MAPS
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from pykueue.manager.serving.messages import Request
 from pykueue.manager.serving.tls import ServingTls
 
 log = logging.getLogger(__name__)
@@ -103,11 +103,10 @@ class FrontProxy:
             read = await self.refresh()
             await self._clock.sleep(PERIOD if read else RETRY)
 
-    def user_of(self, request: web.Request) -> dict[str, Any] | None:
+    def user_of(self, request: Request) -> dict[str, Any] | None:
         """The user that the API server names, as in a TokenReview; None for an untrusted connection."""
         trust = self._trust
-        transport = request.transport
-        certificate = transport.get_extra_info("peercert") if transport is not None else None
+        certificate = request.certificate
         if not certificate or not trust.authority:
             return None
         subject = [
@@ -116,21 +115,21 @@ class FrontProxy:
         if trust.names and not trust.names.intersection(subject):
             return None
         headers = request.headers
-        name = next((headers[one] for one in trust.users if headers.get(one)), "")
+        name = next(filter(None, map(headers.get, trust.users)), "")
         if not name:
             return None
         extra: dict[str, list[str]] = {}
         for header, value in headers.items():
             for prefix in trust.extras:
-                if header.lower().startswith(prefix):
-                    extra.setdefault(unquote(header.lower()[len(prefix) :]), []).append(value)
-        groups = [value for one in trust.groups for value in headers.getall(one, [])]
+                if header.startswith(prefix):
+                    extra.setdefault(unquote(header[len(prefix) :]), []).append(value)
+        groups = [value for one in trust.groups for value in headers.all(one)]
         if _AUTHENTICATED not in groups and _UNAUTHENTICATED not in groups:
             # Requests that the aggregation layer makes itself name no groups: every user has these rights.
             groups.append(_AUTHENTICATED)
         return {
             "username": name,
-            "uid": next((headers[one] for one in trust.uids if headers.get(one)), ""),
+            "uid": next(filter(None, map(headers.get, trust.uids)), ""),
             "groups": groups,
             "extra": extra,
         }

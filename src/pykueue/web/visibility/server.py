@@ -11,14 +11,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import orjson
-from aiohttp import web
-
 from pykueue.kube.errors import ApiError
 from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from pykueue.manager.replica import Replica
 from pykueue.manager.serving.access import Access
-from pykueue.manager.serving.listener import Listener, refusal
+from pykueue.manager.serving.listener import Listener
+from pykueue.manager.serving.messages import Request, Response, document, plain, refusal
 
 from .api import GATE, VERSIONS, VisibilityApi, group_versions
 from .proxy import FrontProxy
@@ -73,7 +71,7 @@ class VisibilityServer:
         where = configuration.visibility_server
         await self._tls.ready.wait()
         await self._proxy.refresh()
-        listener = Listener({"/{path:.*}": self._handle})
+        listener = Listener({}, others=self._handle)
         try:
             await listener.open(where.bind_address, where.bind_port, self._tls.context)
             self.port = listener.port
@@ -85,9 +83,9 @@ class VisibilityServer:
             if self._forecasts is not None:
                 await self._forecasts.stop()
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
+    async def _handle(self, request: Request) -> Response:
         if request.path.rstrip("/") in _OPEN:
-            return web.Response(text="ok")
+            return plain("ok")
         try:
             user = self._proxy.user_of(request) or await self._access.user_of(request)
             if user is None:
@@ -98,11 +96,11 @@ class VisibilityServer:
         except (ApiError, ConnectionError, TimeoutError) as error:
             return refusal(503, f"the user cannot be authenticated: {error}")
         try:
-            as_table = "as=Table" in request.headers.get("Accept", "").partition(",")[0]
-            document = await self._document(request.path, request.query, user, as_table)
+            as_table = "as=Table" in request.headers.get("Accept").partition(",")[0]
+            found = await self._document(request.path, request.query, user, as_table)
         except ApiError as error:
             return _status(error)
-        return web.Response(body=orjson.dumps(document), content_type="application/json")
+        return document(found)
 
     async def _may(self, user: dict[str, Any], verb: str, group: str, resource: str, namespace: str) -> bool:
         """Whether a user may do something; refused where that cannot be found out."""
@@ -169,7 +167,7 @@ def _asked(path: str) -> tuple[dict[str, Any], str]:
     return {"resourceAttributes": attributes}, f'{text} in the namespace "{namespace}"' if namespace else text
 
 
-def _status(error: ApiError) -> web.Response:
+def _status(error: ApiError) -> Response:
     status = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -181,6 +179,4 @@ def _status(error: ApiError) -> web.Response:
         "code": error.code,
     }
     headers = {} if error.retry_after is None else {"Retry-After": str(int(error.retry_after))}
-    return web.Response(
-        status=error.code, body=orjson.dumps(status), content_type="application/json", headers=headers
-    )
+    return document(status, error.code, headers)
