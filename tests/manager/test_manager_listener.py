@@ -147,7 +147,7 @@ def test_rest_of_a_refused_body_is_received_so_that_the_client_reads_why() -> No
     served(test, refuse)
 
 
-def test_body_that_nobody_reads_is_not_received() -> None:
+def test_body_that_is_not_read_is_not_received() -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def slow(request: Request) -> Response:

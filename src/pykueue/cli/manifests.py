@@ -14,9 +14,15 @@ from pykueue.api.validation.syntax import subdomain
 from pykueue.cli.options import checked, duration, satellite_options, size
 from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.configuration.loading import read_text
-from pykueue.manager.install import OptionsError, options
-from pykueue.manager.install import manifests as objects
-from pykueue.manager.install.options import IMAGE, MAX_REPLICAS, REPLICAS, FlightRecorder
+from pykueue.manager.install.objects import manifests as objects
+from pykueue.manager.install.options import (
+    MAX_REPLICAS,
+    REPLICAS,
+    FlightRecorder,
+    OptionsError,
+    default_image,
+    options,
+)
 from pykueue.manager.satellites import POPULATOR, PRIORITY_BOOSTER, Satellite
 from pykueue.satellites.configuration import ConfigurationError as SatelliteConfigurationError
 from pykueue.satellites.configuration import booster_configuration, populator_configuration
@@ -56,7 +62,9 @@ def written(documents: Iterable[Any]) -> str:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Configuration file (config.kueue.x-k8s.io) to install; without it all job kinds are managed.",
 )
-@click.option("--image", default=IMAGE, show_default=True, help="Image built from the Containerfile.")
+@click.option(
+    "--image", default=default_image(), show_default=True, help="Image built from the Containerfile."
+)
 @click.option(
     "--replicas",
     type=click.IntRange(1, MAX_REPLICAS),

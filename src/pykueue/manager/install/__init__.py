@@ -4,8 +4,3 @@ The shape is the reference's (docs/reference/kueue-api.md 10), so that what peop
 installation finds
 ours: names, labels, ports and roles. What an installation is called is in `manager.install_names`.
 """
-
-from .objects import manifests
-from .options import Options, OptionsError, options
-
-__all__ = ["Options", "OptionsError", "manifests", "options"]

@@ -34,7 +34,7 @@ from .dashboard import RESOURCES as DASHBOARD_RESOURCES
 from .dashboard import TLS_SECRET
 from .monitoring import ALERTS, DASHBOARD_LABEL, alerts_text, dashboard_text, dashboards
 from .objects import manifests
-from .options import IMAGE, REPLICAS, FlightRecorder, Options, shipped_configuration
+from .options import REPLICAS, FlightRecorder, Options, default_image, shipped_configuration
 from .process import CHECKSUM, RESOURCES
 from .satellites import RESOURCES as SATELLITE_RESOURCES
 from .variants import Part, Tags, merged
@@ -317,7 +317,7 @@ def _chart() -> str:
 
 
 def _values() -> str:
-    repository = IMAGE.partition(":")[0]
+    repository = default_image().partition(":")[0]
     indented = "".join(f"  {line}\n" for line in shipped_configuration().splitlines())
     resources = "".join(f"  {line}\n" for line in yaml.safe_dump(RESOURCES, sort_keys=False).splitlines())
     satellite, dashboard = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,6 @@ from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.configuration.loading import CURRENT, read_text
 from pykueue.manager.install_names import InstallNames
 from pykueue.manager.satellites import Satellite
-
-#: The image that the Containerfile builds, as a tag without a registry.
-IMAGE = f"pykueue:{version('pykueue')}"
 
 #: Two, so that queues go on while one is replaced; only one decides at a time.
 REPLICAS = 2
@@ -42,6 +38,13 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 _MAX_IMAGE_PATH = 255
+
+
+def default_image() -> str:
+    """The image that the Containerfile builds, as a tag without a registry."""
+    from importlib.metadata import version  # takes a megabyte; managers need none of it
+
+    return f"pykueue:{version('pykueue')}"
 
 
 class OptionsError(ValueError):
@@ -70,7 +73,7 @@ class Options:
     configuration: Configuration
     #: The configuration file as it stands in the ConfigMap.
     configuration_text: str
-    image: str = IMAGE
+    image: str = field(default_factory=default_image)
     replicas: int = REPLICAS
     #: Certificates come from cert-manager instead of the manager itself.
     cert_manager: bool = False
@@ -105,7 +108,7 @@ def options(
     config: Path | None = None,
     namespace: str | None = None,
     *,
-    image: str = IMAGE,
+    image: str | None = None,
     replicas: int = REPLICAS,
     cert_manager: bool = False,
     network_policy: bool = True,
@@ -116,14 +119,16 @@ def options(
 
     Raises OptionsError, ConfigurationError and OSError.
     """
+    example = default_image()
+    image = example if image is None else image
     problem = dns_label(namespace) if namespace is not None else None
     if problem:
         raise OptionsError(f"--namespace: {namespace!r} is not accepted: {problem}")
     image_path = _IMAGE.fullmatch(image)
     if image_path is None or len(image_path["path"]) > _MAX_IMAGE_PATH:
         raise OptionsError(
-            f"--image: {image!r} is not accepted: must be an image reference, for example {IMAGE} or "
-            f"registry.example.com/team/{IMAGE}"
+            f"--image: {image!r} is not accepted: must be an image reference, for example {example} or "
+            f"registry.example.com/team/{example}"
         )
     if not 1 <= replicas <= MAX_REPLICAS:
         raise OptionsError(f"--replicas: {replicas} is not accepted: must be between 1 and {MAX_REPLICAS}")

@@ -17,6 +17,7 @@ from pykueue.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resour
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from pykueue.manager.certificates.local import made_apart
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.install.admission import webhook_configurations
 from pykueue.manager.install.options import Options
@@ -91,17 +92,15 @@ class Admission:
         return ""
 
     async def _serve(self) -> None:
-        from pykueue.manager.certificates.authority import made
-
         configuration = self._manager.configuration
         tls = ServingTls(configuration.tls)
-        material = made(["localhost"], self._clock.now())
-        tls.use(material.certificate_pem, material.key_pem)
+        made = await made_apart(self._clock.now())
+        tls.use(made.certificate, made.key)
         reviews = Reviews(self._manager.webhooks(), self._manager.synced, self._manager.unused_paths())
         listener = Listener(reviews.handlers(CONVERT_PATH), "POST")
         await listener.open("127.0.0.1", 0, tls.context)
         try:
-            for resource, obj in _local_configurations(configuration, listener.port, material.bundle):
+            for resource, obj in _local_configurations(configuration, listener.port, made.authority):
                 await self._client.apply(resource, obj, field_manager="pykueue", force=True)
             self.ready.set()
             log.info("admission rules: served on port %d of this machine", listener.port)
@@ -115,7 +114,7 @@ def _local_configurations(
 ) -> Iterable[tuple[Resource, Object]]:
     """The configurations of an installation, pointing to a port of this machine."""
     resources = {resource.kind: resource for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
-    for obj in webhook_configurations(Options(configuration, configuration_text="")):
+    for obj in webhook_configurations(Options(configuration, configuration_text="", image="")):
         name = obj["metadata"]["name"] + LOCAL
         webhooks = [
             {

@@ -18,7 +18,6 @@ from pykueue.manager.manager import Manager
 from .access import Access
 from .listener import Listener
 from .messages import Handler, Request, Response, plain
-from .profiling import handlers as profiling_handlers
 from .reviews import Reviews
 from .tls import ServingTls
 
@@ -27,6 +26,8 @@ log = logging.getLogger(__name__)
 #: Seconds after which a replica whose webhook server is open counts as ready although it has not read the
 #: cluster: what it waits for may be objects that only a ready replica is asked to convert.
 READY_ANYWAY = 20.0
+#: Addresses that stand for no server.
+_SWITCHED_OFF = ("", "0")
 
 
 class Serving:
@@ -74,7 +75,10 @@ class Serving:
             f"/{health.readiness_endpoint_name.strip('/')}": self._ready,
         }
         await self._open("health", health.health_probe_bind_address, probes)
-        await self._open("profiling", self._configuration.pprof_bind_address, profiling_handlers())
+        if self._configuration.pprof_bind_address not in _SWITCHED_OFF:
+            from .profiling import handlers as profiling_handlers  # seldom wanted, and large
+
+            await self._open("profiling", self._configuration.pprof_bind_address, profiling_handlers())
 
     async def _open_secured(self) -> None:
         webhook = self._configuration.webhook
@@ -94,8 +98,8 @@ class Serving:
         secured: bool = False,
         method: str = "GET",
     ) -> None:
-        if address in ("", "0"):
-            return  # switched off
+        if address in _SWITCHED_OFF:
+            return
         host, _, port = address.rpartition(":")
         listener = Listener(handlers, method)
         self._listeners.append(listener)
