@@ -19,7 +19,7 @@ KNOWN = {
     "engine/lifecycle.py:_stamp": "numbers",
     "engine/lifecycle.py:_condition": "names of the program and the text of a number",
     "embedded/objects/metadata.py:time_text": "numbers",
-    "embedded/apiserver/http/front.py:_fields": "one of a few forms",
+    "embedded/apiserver/http/encoding.py:fields_of": "one of a few forms",
     "embedded/apiserver/http/stream.py:_listed": "fields of an answer, at most 16 KiB, 256 entries",
     "embedded/apiserver/http/negotiation.py:accepted_forms": "a header field, at most 64 KiB, 512 entries",
     "embedded/apiserver/http/negotiation.py:choose": "a header field, at most 64 KiB, 512 entries",

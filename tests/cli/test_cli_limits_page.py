@@ -57,7 +57,7 @@ INTERNAL = {
     "api.cel.program._MOST_REMEMBERED_BYTES": "size of a cache",
     "embedded.apiserver.crd.kind._MOST_REPLICAS": "the largest int32",
     "api.hybrid._MOST_PODS": "the largest int32",
-    "embedded.apiserver.crd.structural._COMPILED_TOGETHER": "work between two pauses of the event loop",
+    "embedded.apiserver.crd.parts._COMPILED_TOGETHER": "work between two pauses of the event loop",
     "embedded.apiserver.handlers.writes._COMPILED_TOGETHER": "work between two pauses of the event loop",
     "embedded.cel.rules._PLACES_TOGETHER": "work between two pauses of the event loop",
     "embedded.kinds.crdvalidation._FOUND_LIMIT": "a cache",

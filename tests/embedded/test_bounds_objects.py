@@ -16,7 +16,7 @@ from front_harness import Stage, listening
 from pykueue.api.cel import program as rules
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.apply import server_side
-from pykueue.embedded.apiserver.crd import structural
+from pykueue.embedded.apiserver.crd import parts
 from pykueue.embedded.apiserver.handlers import writes
 from pykueue.embedded.apiserver.http import connection, encoding, front
 from pykueue.embedded.cel import rules as schema_rules
@@ -185,13 +185,13 @@ def test_first_object_of_a_kind_compiles_its_schema_in_several_turns(
 ) -> None:
     async def story(stage: Stage) -> None:
         peer = await stage.peer()
-        count = 10 * structural._COMPILED_TOGETHER
+        count = 10 * parts._COMPILED_TOGETHER
         kind = f"first-{'create' if form is None else 'apply'}"
         body = definition([f"self != '{kind}-{number}'" for number in range(count)])
         assert (await peer.ask("POST", DEFINITIONS, body)).code == 201
         turns = Turns()
         for name in ("structural_node", "custom_root", "compile_validator", "compile_defaults"):
-            monkeypatch.setattr(structural, name, turns.counted(getattr(structural, name)))
+            monkeypatch.setattr(parts, name, turns.counted(getattr(parts, name)))
         obj = {"apiVersion": "example.org/v1", "kind": "Rule", "metadata": {"name": "a"}, "spec": {"p0": "x"}}
         path = "/apis/example.org/v1/namespaces/default/rules"
         if form is None:

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from pykueue.embedded.store.contents import APPLICATION_ID, FORMAT
-from pykueue.embedded.store.memory import HistoryGoneError, StoreError
+from pykueue.embedded.store.memory import StoreError
 from pykueue.embedded.store.sqlite import SqliteStore
+from pykueue.embedded.store.table import HistoryGoneError
 
 Story = Callable[[SqliteStore], Awaitable[Any]]
 

@@ -44,6 +44,7 @@ def _merge(doc: Object, patch: Object, depth: int, nulls: bool) -> Object:
     if depth > MAX_DEPTH:
         raise bad_request(f"the patch is nested deeper than {MAX_DEPTH} levels")
     changed: Object | None = None
+    new: Any
     for key, value in patch.items():
         old = doc.get(key, _MISSING)
         if value is None:

@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pykueue.embedded.podscheduler import preemption
 from pykueue.embedded.podscheduler.checks import Check, check_of
@@ -45,7 +45,7 @@ class EquivalenceClass(NamedTuple):
     """Pods of which this is equal meet with the same refusals: what helps one may help all."""
 
     shape: Shape
-    related: object
+    related: Any
     priority: int
     preempts: bool
     #: The anti-affinity terms of placed pods that mean these.

@@ -17,8 +17,10 @@ class ObjectSchema(Protocol):
     along the changed path, and returns its argument itself when there is nothing to change.
     """
 
-    #: Whether `compile_ahead` has nothing left to do.
-    compiled: bool
+    @property
+    def compiled(self) -> bool:
+        """Whether `compile_ahead` has nothing left to do."""
+        ...
 
     @property
     def node(self) -> Node:

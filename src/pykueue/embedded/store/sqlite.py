@@ -38,8 +38,9 @@ from pykueue.embedded.store.contents import (
 )
 from pykueue.embedded.store.files import Files
 from pykueue.embedded.store.marks import Mark, MarkFile
-from pykueue.embedded.store.memory import HISTORY, MemoryStore, StoreError, Table
+from pykueue.embedded.store.memory import MemoryStore, StoreError
 from pykueue.embedded.store.records import Event, Record, Shelf
+from pykueue.embedded.store.table import HISTORY, Table
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from pykueue.embedded.objects.errors import (
     not_found,
 )
 from pykueue.embedded.objects.metadata import new_uid, time_text
-from pykueue.embedded.store.memory import Table
 from pykueue.embedded.store.records import Record
+from pykueue.embedded.store.table import Table
 from pykueue.kube.errors import ApiError
 
 AUTHENTICATED = "system:authenticated"
@@ -106,7 +106,7 @@ class Authenticator:
         # By hash, so that the time of a look-up does not depend on how much of a token is right.
         self._tokens = {_hash(token): _authenticated(user) for token, user in (tokens or {}).items()}
         #: Tokens that this server signed, by hash; whether they are valid now is asked for each request.
-        self._signed: dict[bytes, Credential] = {}
+        self._by_hash: dict[bytes, Credential] = {}
 
     def by_token(self, token: str) -> User | None:
         """The user of a bearer token for this server, or None."""
@@ -120,7 +120,7 @@ class Authenticator:
         `user_of` each time.
         """
         hashed = _hash(token)
-        return self._tokens.get(hashed) or self._signed.get(hashed)
+        return self._tokens.get(hashed) or self._by_hash.get(hashed)
 
     def user_of(self, credential: Credential) -> User | None:
         """The user of a token for this server, or None when it is not valid any more."""
@@ -130,7 +130,8 @@ class Authenticator:
         """Whose token it is; None when it is not valid for any of the audiences."""
         if not token:
             return None
-        hashed, own = _hash(token), AUDIENCES
+        hashed = _hash(token)
+        own: tuple[str, ...] = AUDIENCES
         user = self._tokens.get(hashed)
         if user is None:
             signed = self._remembered(token, hashed)
@@ -235,14 +236,14 @@ class Authenticator:
 
     def _remembered(self, token: str, hashed: bytes) -> Credential | None:
         """A token that this server signed, whether or not it is valid now."""
-        found = self._signed.get(hashed)
+        found = self._by_hash.get(hashed)
         if found is None:
             claims = self._signed_claims(token)
             if claims is None:
                 return None
-            if len(self._signed) >= _REMEMBERED:
-                self._signed.clear()
-            found = self._signed[hashed] = _signed(claims)
+            if len(self._by_hash) >= _REMEMBERED:
+                self._by_hash.clear()
+            found = self._by_hash[hashed] = _signed(claims)
         return found
 
     def _is_valid(self, signed: Credential) -> bool:

@@ -7,8 +7,7 @@ docs/reference/kubernetes-api-machinery.md, section 11.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Iterable
 
 import orjson
 
@@ -149,19 +148,11 @@ class Writes:
             await asyncio.sleep(0)
         return await self._create(call, options, obj)
 
-    def _create(self, call: Call, options: WriteOptions, obj: Object) -> Coroutine[Any, Any, Answer]:
+    async def _create(self, call: Call, options: WriteOptions, obj: Object) -> Answer:
         expressions = call.endpoint.storage.kind.compile_ahead(obj)
-        if expressions is NO_EXPRESSIONS:
-            return self._store_new(call, options, obj)
-        return self._compile_and_store_new(call, options, obj, expressions)
-
-    async def _compile_and_store_new(
-        self, call: Call, options: WriteOptions, obj: Object, expressions: Iterable[object]
-    ) -> Answer:
-        compiled = await _compile_expressions(expressions)
-        answer = await self._store_new(call, options, obj)
-        del compiled  # neither validating nor storing the object had to compile them
-        return answer
+        if expressions is not NO_EXPRESSIONS:
+            call.compiled = await _compile_expressions(expressions)
+        return await self._store_new(call, options, obj)
 
     async def _store_new(self, call: Call, options: WriteOptions, obj: Object) -> Answer:
         core, target = self._core, call.target
@@ -446,9 +437,9 @@ class Writes:
             if large:
                 await asyncio.sleep(0)
             expressions = endpoint.storage.kind.compile_ahead(new)
-            compiled = await _compile_expressions(expressions) if expressions is not NO_EXPRESSIONS else None
+            if expressions is not NO_EXPRESSIONS:
+                call.compiled = await _compile_expressions(expressions)
             answer = await self._replace(call, options, current, new, internal)
-            del compiled
             if answer is not None:
                 return answer
         raise conflict(endpoint.group, endpoint.plural, target.name)

@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._loop = asyncio.get_running_loop()
-        self._parser: HttpRequestParser = HttpRequestParser(self)
+        self._parser: Any = HttpRequestParser(self)
         self.transport: Any = None
         #: The client's address, without the port.
         self.address = ""
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         if self._drained is not None and not self._drained.done():
             self._drained.cancel()
         self.gone.set_result(None)
-        del self._parser  # it refers to this object
+        self._parser = None  # it refers to this object
 
     def pause_writing(self) -> None:
         self._paused = True

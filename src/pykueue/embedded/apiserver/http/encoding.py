@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -26,6 +27,10 @@ from .negotiation import YAML, Form
 #: Views an object's answer, a list's answer and a watch can have.
 OBJECT_VIEWS = ("Table", "PartialObjectMetadata")
 LIST_VIEWS = ("Table", "PartialObjectMetadataList")
+#: Header fields of answers.
+CACHE_FIELD = b"Cache-Control: no-cache, private\r\n"
+JSON_FIELDS = CACHE_FIELD + b"Content-Type: application/json\r\n"
+TEXT_FIELDS = CACHE_FIELD + b"Content-Type: text/plain\r\n"
 #: Objects of a list encoded between two pauses; YAML takes about thirty times as long.
 _STEP, _YAML_STEP = 500, 50
 
@@ -57,6 +62,12 @@ class _ScaleKind(Kind):
 
 
 _FOREIGN = {"Status": _StatusKind(), "Scale": _ScaleKind()}
+
+
+@lru_cache(maxsize=64)
+def fields_of(form: Form) -> bytes:
+    """The header fields of an answer in a form."""
+    return CACHE_FIELD + f"Content-Type: {form.content_type}\r\n".encode()
 
 
 def dump(value: Any, media: str, pretty: bool = False) -> bytes:

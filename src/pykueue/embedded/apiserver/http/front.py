@@ -10,52 +10,42 @@ import asyncio
 import logging
 from collections import Counter
 from email.utils import formatdate
-from functools import lru_cache
-from typing import Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, unquote
 
-import aiohttp
 import orjson
 
 from pykueue.embedded.apiserver.auth.authentication import Authenticator, unauthorized
 from pykueue.embedded.apiserver.auth.impersonation import ANONYMOUS, Wanted, impersonated
-from pykueue.embedded.apiserver.discovery.aggregation import (
-    DESCRIBER,
-    REQUEST_TIME,
-    access_of,
-    read_response,
-    unavailable,
-)
-from pykueue.embedded.apiserver.discovery.openapi import v2_document, v2_json_document
 from pykueue.embedded.apiserver.handlers.decoding import report_unknown
 from pykueue.embedded.apiserver.handlers.reads import Listing
 from pykueue.embedded.apiserver.pipeline import Pipeline
 from pykueue.embedded.apiserver.registry.call import (
     Call,
     User,
-    is_set,
     parse_query,
     resolve,
     write_options,
 )
-from pykueue.embedded.apiserver.watch.delivery import Delivery, Rounds
-from pykueue.embedded.apiserver.watch.watches import Shown, Watch, bookmark
-from pykueue.embedded.apiserver.webhooks.services import connection_fault
 from pykueue.embedded.objects.errors import internal_error, method_not_allowed, to_status
-from pykueue.embedded.store.records import Batch
 from pykueue.kube.errors import ApiError
 
 from .connection import PIECE, Connection
-from .encoding import LIST_VIEWS, OBJECT_VIEWS, FrameEncoder, dump, encode_answer, encode_listing
+from .documents import Documents
+from .encoding import (
+    JSON_FIELDS,
+    LIST_VIEWS,
+    OBJECT_VIEWS,
+    TEXT_FIELDS,
+    encode_answer,
+    encode_listing,
+    fields_of,
+)
 from .exchange import ClientConnection, Exchange, Request
 from .exec import PROTOCOLS, converse, wanted
 from .negotiation import (
-    OPENAPI_V2,
-    OPENAPI_V2_ANSWER,
     PLAIN,
     PROTOBUF,
     YAML,
-    Form,
     accepted_forms,
     choose,
     decode_body,
@@ -64,16 +54,11 @@ from .negotiation import (
     media_type,
 )
 from .warning_fields import warning_fields
+from .watching import WatchStreams
 from .websocket import WebSocket
 
 log = logging.getLogger(__name__)
 
-#: Seconds between bookmarks of a watch that allows them.
-_BOOKMARK_INTERVAL = 60.0
-#: Seconds a watch may last when its client says nothing: chosen at random between these.
-_WATCH_TIME = (1800.0, 3600.0)
-#: Initial events written between two pauses for the connection to take them.
-_SLICE = 500
 #: Requests, besides watches, carried out at the same time; further ones are answered with 429, except for
 #: users with few under way: one client with many requests does not shut out the others.
 IN_FLIGHT, FEW_IN_FLIGHT = 1000, 50
@@ -87,12 +72,7 @@ _CHECK_INTERVAL = 5.0
 #: Seconds requests are given to end, and bytes to leave, when the server stops.
 _STOP_TIME, _FLUSH_TIME = 5.0, 0.05
 
-_CACHE = b"Cache-Control: no-cache, private\r\n"
-_JSON = _CACHE + b"Content-Type: application/json\r\n"
-_TEXT = _CACHE + b"Content-Type: text/plain\r\n"
 _EXTRA = b"impersonate-extra-"
-#: What a path may hold unescaped (RFC 3986).
-_PATH = "/:@!$&'()*+,;=~"
 _OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 
 
@@ -108,9 +88,8 @@ class HttpFront:
         self._connections: set[ClientConnection] = set()
         self._per_address: Counter[str] = Counter()
         self._heads = self._bodies = 0
-        #: Watches that are open, so that stopping can end them.
-        self._watches: set[asyncio.Event] = set()
-        self._rounds = Rounds()
+        self._documents = Documents(pipeline)
+        self._watches = WatchStreams(pipeline)
         self._date = (0, b"")
         self._loop = asyncio.get_running_loop()
         self._check = self._loop.call_later(_CHECK_INTERVAL, self._look_after)
@@ -122,8 +101,7 @@ class HttpFront:
     async def close(self) -> None:
         """End all watches and connections; requests that are being carried out get a little time."""
         self._check.cancel()
-        for ended in self._watches:
-            ended.set()
+        self._watches.end()
         busy = [task for one in self._connections for task in one.tasks]
         for connection in self._connections:
             connection.finish()
@@ -191,7 +169,7 @@ class HttpFront:
     def _refuse(self, request: Request, exchange: Exchange, error: ApiError) -> None:
         if exchange.answered:  # too late to say so
             raise ConnectionAbortedError(error.message)
-        fields = _JSON
+        fields = JSON_FIELDS
         if error.retry_after is not None:
             fields += b"Retry-After: %d\r\n" % int(error.retry_after)
         exchange.answer(error.code, fields, orjson.dumps(to_status(error)))
@@ -223,13 +201,13 @@ class HttpFront:
                 forms = accepted_forms(request.header(b"accept"))
                 as_table = bool(forms) and forms[0].view == "Table"
                 document = await self._pipeline.extended(request.method, path, query, user, as_table)
-                exchange.answer(200, _JSON, orjson.dumps(document))
+                exchange.answer(200, JSON_FIELDS, orjson.dumps(document))
                 return
             service = self._pipeline.aggregation.find(path)
             if service is not None:
-                await self._pass_on(request, exchange, path, user, service)
+                await self._documents.pass_on(request, exchange, path, user, service)
                 return
-            await self._document(request, exchange, path, user)
+            await self._documents.answer(request, exchange, path, user)
             return
         query = parse_query(raw_query) if raw_query else {}
         method = request.method
@@ -237,7 +215,7 @@ class HttpFront:
         call = Call(method, target, query, user, agent=agent)
         if method == "GET":
             if call.flag("watch"):
-                await self._watch(request, exchange, call)
+                await self._watches.answer(request, exchange, call)
                 return
             if target.subresource == "log":
                 await self._logs(exchange, call)
@@ -264,7 +242,7 @@ class HttpFront:
             body, code = await encode_listing(call, answer, form, now), 200
         else:
             body, code = encode_answer(call, answer, form, now), answer.code
-        fields = _JSON if form is PLAIN else _fields(form)
+        fields = JSON_FIELDS if form is PLAIN else fields_of(form)
         if call.warnings:
             fields += warning_fields(call.warnings)
         if len(body) <= PIECE:
@@ -336,174 +314,6 @@ class HttpFront:
             if faults:
                 report_unknown(faults, write_options(call, "CreateOptions"), call.warnings)
 
-    # -- aggregated servers
-
-    async def _pass_on(
-        self, request: Request, exchange: Exchange, path: str, user: User, service: Any
-    ) -> None:
-        """Let the server answer that an APIService names (section 18)."""
-        pipeline = self._pipeline
-        query = parse_query(request.target.partition("?")[2])
-        access = access_of(request.method, path, query)
-        if access is None:
-            pipeline.authorize_path(user, request.method.lower(), path)
-        else:
-            pipeline.authorizer.require(user, access)
-        await self._forward(request, exchange, path, user, service, is_set(query, "watch"))
-
-    async def _forward(
-        self, request: Request, exchange: Exchange, path: str, user: User, service: Any, streams: bool
-    ) -> None:
-        kept = {
-            name: request.header(name.lower().encode())
-            for name in ("Accept", "Content-Type", "User-Agent")
-            if request.header(name.lower().encode())
-        }
-        # The path as it was authorized, not as it was written.
-        target = quote(path, safe=_PATH) + "".join(request.target.partition("?")[1:])
-        passed = self._pipeline.aggregation.request(request.method, target, service, user, kept, request.body)
-        try:
-            async with asyncio.timeout(None if streams else REQUEST_TIME), passed as response:
-                media = response.headers.get("Content-Type", "application/json")
-                fields = _CACHE + f"Content-Type: {media}\r\n".encode()
-                if not streams or response.status != 200:
-                    exchange.answer(response.status, fields, await read_response(response))
-                    return
-                exchange.begin(fields)
-                async for piece in response.content.iter_any():
-                    exchange.send(piece)
-                    await exchange.drain()
-                exchange.end()
-        except TimeoutError as error:
-            text = f"the aggregated server did not answer within {REQUEST_TIME:.0f} s"
-            raise ApiError(504, "Timeout", text) from error
-        except (aiohttp.ClientError, ValueError) as error:
-            why = connection_fault(error) if isinstance(error, aiohttp.ClientConnectorError) else error
-            raise unavailable(str(why)) from error
-
-    # -- documents
-
-    async def _document(self, request: Request, exchange: Exchange, path: str, user: User) -> None:
-        pipeline = self._pipeline
-        if user is not ANONYMOUS:
-            pipeline.authorize_path(user, request.method.lower(), path)
-        plain = path.rstrip("/")
-        accept = request.header(b"accept")
-        if request.method not in ("GET", "HEAD"):
-            exchange.answer(404, _TEXT, b"404 page not found\n")
-        elif plain.startswith(("/healthz", "/livez", "/readyz")):
-            query = parse_query(request.target.partition("?")[2])
-            verdict = await pipeline.health.answer(plain, query)
-            exchange.answer(verdict.code, _TEXT, verdict.text.encode())
-        elif plain == "/metrics":
-            exchange.answer(200, _TEXT, pipeline.metrics_text())
-        elif plain == "/openapi/v2":
-            await self._openapi_v2(exchange, accept)
-        elif (service := pipeline.aggregation.find_openapi(plain)) is not None:
-            await self._forward(request, exchange, plain, DESCRIBER, service, streams=False)
-        else:
-            document: Any
-            form = choose(accept, ("APIGroupDiscoveryList",) if plain in ("/api", "/apis") else ())
-            if form.view:
-                document = pipeline.discovery.aggregated(plain == "/api", form.version)
-            else:
-                document = pipeline.discovery.document(path)
-            if document is None:
-                exchange.answer(404, _TEXT, b"404 page not found\n")
-            else:
-                exchange.answer(200, _fields(form), dump(document, form.media))
-
-    async def _openapi_v2(self, exchange: Exchange, accept: str) -> None:
-        if OPENAPI_V2 in accept or "proto-openapi" in accept:
-            fields = _CACHE + f"Content-Type: {OPENAPI_V2_ANSWER}\r\n".encode()
-            others = await self._pipeline.aggregation.openapi_v2(OPENAPI_V2)
-            # What does not begin with the document's first field was not written in this form.
-            exchange.answer(200, fields, v2_document(one for one in others if one[:1] == b"\n"))
-        else:
-            others = await self._pipeline.aggregation.openapi_v2("application/json")
-            exchange.answer(200, _JSON, orjson.dumps(v2_json_document(others)))
-
-    # -- watches
-
-    async def _watch(self, request: Request, exchange: Exchange, call: Call) -> None:
-        pipeline = self._pipeline
-        pipeline.authorize(call)
-        form = choose(request.header(b"accept"), OBJECT_VIEWS)
-        if form.media != "application/json":
-            form = PLAIN
-        watch = Watch(pipeline.core, call)
-        encoder = FrameEncoder(call, form, exchange, watch.selection.key)
-        ended = asyncio.Event()
-        waiting: list[tuple[list[Shown], Batch | None]] = []
-        early = True
-        clock = pipeline.clock
-
-        def deliver(shown: list[Shown], batch: Batch | None) -> None:
-            if early:
-                waiting.append((shown, batch))
-                return
-            delivery.send(encoder.part(shown, batch, clock))
-
-        def let_go() -> None:
-            watch.stop()
-            exchange.abort()
-
-        delivery = Delivery(exchange.output, self._rounds, let_go)
-
-        def fail(error: ApiError) -> None:
-            delivery.flush()
-            exchange.send(encoder.frame("ERROR", to_status(error)))
-            ended.set()
-
-        self._watches.add(ended)
-        try:
-            exchange.begin(_fields(form))
-            try:
-                initial = await watch.start(deliver, fail)
-            except ApiError as error:
-                exchange.send(encoder.frame("ERROR", to_status(error)))
-                exchange.end()
-                return
-            for start in range(0, len(initial), _SLICE):
-                exchange.send(encoder.frames(initial[start : start + _SLICE], clock.time()))
-                await exchange.drain()
-            if watch.options.marks_end:
-                mark = bookmark(watch.endpoint, watch.start_revision, True)
-                exchange.send(encoder.bookmark(mark))
-            early = False
-            for shown, batch in waiting:
-                delivery.send(encoder.part(shown, batch, clock))
-            await self._keep_watching(watch, encoder, delivery, exchange, ended)
-            watch.stop()
-            delivery.flush()
-            exchange.end()
-        finally:
-            watch.stop()
-            delivery.close()
-            self._watches.discard(ended)
-
-    async def _keep_watching(
-        self,
-        watch: Watch,
-        encoder: FrameEncoder,
-        delivery: Delivery,
-        exchange: Exchange,
-        ended: asyncio.Event,
-    ) -> None:
-        loop = self._loop
-        duration = watch.options.timeout or self._pipeline.core.rng.uniform(*_WATCH_TIME)
-        deadline = loop.time() + duration
-        while (left := deadline - loop.time()) > 0:
-            try:
-                async with asyncio.timeout(min(left, _BOOKMARK_INTERVAL)):
-                    await ended.wait()
-                    return
-            except TimeoutError:
-                pass
-            if watch.options.bookmarks:
-                delivery.flush()
-                exchange.send(encoder.bookmark(bookmark(watch.endpoint, watch.revision)))
-
     # -- exec
 
     async def _enter(self, request: Request, exchange: Exchange, call: Call, query: str) -> None:
@@ -521,14 +331,8 @@ class HttpFront:
     async def _logs(self, exchange: Exchange, call: Call) -> None:
         self._pipeline.authorize(call)
         lines = await self._pipeline.logs(call)
-        exchange.begin(_TEXT)
+        exchange.begin(TEXT_FIELDS)
         async for line in lines:
             exchange.send(line)
             await exchange.drain()
         exchange.end()
-
-
-@lru_cache(maxsize=64)
-def _fields(form: Form) -> bytes:
-    """The header fields of an answer in a form."""
-    return _CACHE + f"Content-Type: {form.content_type}\r\n".encode()

@@ -137,6 +137,8 @@ class Call:
     body_size: int = 0
     #: Whether a JSON body may have nulls.
     body_nulls: bool = True
+    #: The expressions of the object, which stay compiled until the request is answered.
+    compiled: Any = None
     #: The kind and version the path names.
     endpoint: Endpoint = field(init=False)
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from pykueue.api.objects import Object
 from pykueue.clock import Clock
 from pykueue.embedded.objects.metadata import ObjectUids, time_text
-from pykueue.embedded.store.memory import Listener, MemoryStore
+from pykueue.embedded.store.memory import MemoryStore
+from pykueue.embedded.store.table import Listener
 
 from .call import User
 from .endpoints import Registry

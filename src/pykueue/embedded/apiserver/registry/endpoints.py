@@ -14,7 +14,7 @@ from typing import Any
 from pykueue.api.objects import Object
 from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.schema.contract import ObjectSchema
-from pykueue.embedded.store.memory import Table
+from pykueue.embedded.store.table import Table
 
 Convert = Callable[[Object], Object]
 

@@ -20,8 +20,8 @@ from pykueue.embedded.apiserver.registry.call import Call
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.objects.errors import expired, forbidden, invalid_object
-from pykueue.embedded.store.memory import HistoryGoneError
 from pykueue.embedded.store.records import Batch, Event, Record
+from pykueue.embedded.store.table import HistoryGoneError
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import WatchEvent
 

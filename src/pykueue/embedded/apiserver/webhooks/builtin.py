@@ -21,8 +21,8 @@ from pykueue.embedded.admission.service_account import (
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.objects import metadata
-from pykueue.embedded.store.memory import Table
 from pykueue.embedded.store.records import Record
+from pykueue.embedded.store.table import Table
 
 _POD_STEPS = (default_limits, apply_runtime_class, resolve_priority, use_service_account)
 
