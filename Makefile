@@ -53,7 +53,7 @@ check: $(READY)
 	@$(BIN)/python tools/reference_pages.py --check
 	@$(BIN)/python tools/vocabulary.py $(VOCABULARY)
 
-# The engine and parts of the manager as C extensions, for this platform and version of Python
+# The engine and parts of the manager and the cluster as C extensions, for this platform and version of Python
 # (docs/decisions/0022-compiled-engine.md).
 wheel-compiled: $(READY)
 	@rm -rf $(COMPILED)/wheel $(COMPILED)/lib build/lib.*
@@ -61,12 +61,18 @@ wheel-compiled: $(READY)
 	  --wheel-dir $(COMPILED)/wheel .
 	@ls $(COMPILED)/wheel/*.whl
 
-# What is compiled of the manager is tested with fewer tests: all of them would take minutes.
+# What is compiled of the manager, the server and the cluster is tested with fewer tests: all of them would take minutes.
 COMPILED_TESTS := tests/engine tests/conformance/test_engine_conformance.py \
   tests/kube/test_kube_informer.py tests/kube/test_informer_streamed.py tests/kube/test_kube_controller.py \
-  tests/manager/test_manager_rules.py tests/manager/test_manager_edited.py tests/manager/test_manager_life.py
+  tests/manager/test_manager_rules.py tests/manager/test_manager_edited.py tests/manager/test_manager_life.py \
+  $(addprefix tests/embedded/test_,$(addsuffix .py, \
+    apiserver_admission apiserver_builtin_admission apiserver_custom apiserver_front apiserver_fuzz apiserver_http \
+    apiserver_lists_and_watches apiserver_objects apiserver_refused_writes apiserver_rights apiserver_tokens \
+    apiserver_wrong_types bounds_bodies bounds_objects compiled_cluster jobcontroller_indexed jobcontroller_running \
+    nodes_pods patch_json_and_merge podkind_pod podkind_templates podscheduler_native podscheduler_placing \
+    podscheduler_spreading schema_builtin schema_custom schema_rules store_sqlite))
 
-# The tests of the engine, and some of the manager, with it.
+# The tests of the engine, and some of the others, with it.
 test-compiled: wheel-compiled
 	@$(BIN)/python -m zipfile -e $(COMPILED)/wheel/*.whl $(COMPILED)/lib
 	@PYTHONPATH=$(COMPILED)/lib $(BIN)/python -c \

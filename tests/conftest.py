@@ -1,4 +1,4 @@
-"""The garbage collector of a test session, set as in the processes of pykueue."""
+"""The garbage collector of a test session as in the processes of pykueue, and tests of compiled modules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from pykueue.cli.process import collect_less_often
+from pykueue.extras import engine_is_compiled
 
 
 @pytest.hookimpl(wrapper=True)
@@ -20,3 +21,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that replace modules are skipped where these are compiled (`make test-compiled`)."""
+    if engine_is_compiled():
+        reason = "functions and classes of compiled modules cannot be replaced"
+        for item in items:
+            if item.get_closest_marker("interpreted") is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -3,8 +3,9 @@
 The bytes of requests are fed to connections whose transport drops the answers: store in memory, no TLS, no
 sockets, garbage collection off. Times are of the thread's CPU, so other processes matter little. With
 `--beside` another clone that has this benchmark takes the same requests in turn, in a separate process, and
-the ratios of the pairs are printed. With `--manager` the requests are those of the manager's own account on a
-server with its webhooks, which spare it by its name; alone it takes turns with an administrator's requests.
+the ratios of the pairs are printed; with `--compiled` the modules that can be compiled take turns with those
+of Python. With `--manager` the requests are those of the manager's own account on a server with its webhooks,
+which spare it by its name; alone it takes turns with an administrator's requests.
 """
 
 from __future__ import annotations
@@ -190,11 +191,21 @@ async def serve(operation: str, manager: bool) -> None:
         print(await bench.seconds(count) / count * 1e6, flush=True)
 
 
+class Side(NamedTuple):
+    """What is measured."""
+
+    clone: Path
+    #: Where its package is.
+    source: Path
+    manager: bool
+
+
 class Served:
     """A process that measures in a clone."""
 
-    def __init__(self, clone: Path, operation: str, manager: bool) -> None:
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{clone / 'src'}:{clone}"}
+    def __init__(self, side: Side, operation: str) -> None:
+        clone, source, manager = side
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{source}:{clone}"}
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -225,9 +236,9 @@ class Served:
         self._process.communicate()
 
 
-def compare(operation: str, sides: list[tuple[Path, bool]], repeats: int) -> str:
+def compare(operation: str, sides: list[Side], repeats: int) -> str:
     """Minima and medians in µs per request; of two sides, ratios too."""
-    served = [Served(clone, operation, manager) for clone, manager in sides]
+    served = [Served(side, operation) for side in sides]
     try:
         times: list[list[float]] = [[] for _ in sides]
         for turn in range(repeats):
@@ -250,6 +261,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.apiserver.requests", description=__doc__)
     parser.add_argument("operations", nargs="*", choices=[*OPERATIONS, []])
     parser.add_argument("--beside", type=Path, help="another clone of the repository")
+    parser.add_argument(
+        "--compiled",
+        type=Path,
+        metavar="LIB",
+        help="the compiled package beside Python: build/compiled/lib",
+    )
     parser.add_argument("--manager", action="store_true", help="as the manager, with its webhooks registered")
     parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -258,10 +275,15 @@ def main() -> None:
         uvloop.run(serve(options.operations[0], options.manager))
         return
     here = Path(__file__).parents[2]
-    sides = [(here, options.manager)]
-    if options.beside or options.manager:
-        beside = options.beside.absolute() if options.beside else here
-        sides.append((beside, bool(options.beside and options.manager)))
+    plain = Side(here, here / "src", options.manager)
+    sides = [plain]
+    if options.compiled:
+        sides = [plain._replace(source=options.compiled.absolute()), plain]
+    elif options.beside:
+        clone = options.beside.absolute()
+        sides.append(Side(clone, clone / "src", options.manager))
+    elif options.manager:
+        sides.append(plain._replace(manager=False))
     titles = "µs          min   median"
     if len(sides) > 1:
         titles += "     other's        ratio: min   median  quartiles"
