@@ -209,6 +209,7 @@ class Gate:
         self._opened.set()
 
 
+@pytest.mark.interpreted
 def test_writes_wait_for_one_another_but_not_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiplexed, "WRITES_UNDER_WAY", 3)
 
@@ -228,6 +229,7 @@ def test_writes_wait_for_one_another_but_not_reads(tmp_path: Path, monkeypatch: 
     listening(tmp_path, story)
 
 
+@pytest.mark.interpreted
 def test_a_user_with_many_requests_does_not_shut_out_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,6 +234,7 @@ def test_a_list_encoded_in_steps_reads_as_one_encoded_at_once(
     listening(tmp_path, story)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("form", [None, STRATEGIC_PATCH, APPLY_PATCH])
 def test_large_write_is_done_in_several_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str | None

@@ -252,6 +252,7 @@ class Informer:
         while True:
             started = asyncio.get_running_loop().time()
             before = self._version
+            absent = False
             try:
                 if self._version is None:
                     await self._list()
@@ -263,11 +264,7 @@ class Informer:
                     self._version = None
                 elif error.not_found and self._optional:
                     self._absent()
-                    started = asyncio.get_running_loop().time()
-                    await self._definition()
-                    # A definition that exists is served a little later, or never in the version asked for.
-                    if asyncio.get_running_loop().time() - started >= SHORT_WATCH:
-                        failures = 0
+                    absent = True
                 else:
                     log.warning("%s: %s", self, error)
             except (ConnectionError, TimeoutError) as error:
@@ -276,6 +273,12 @@ class Informer:
                 if asyncio.get_running_loop().time() - started >= SHORT_WATCH:
                     failures = 0
                     continue
+            if absent:
+                started = asyncio.get_running_loop().time()
+                await self._definition()
+                # A definition that exists is served a little later, or never in the version asked for.
+                if asyncio.get_running_loop().time() - started >= SHORT_WATCH:
+                    failures = 0
             if self._version is not None and self._version != before:
                 failures = 0
             await self._clock.sleep(exponential_delay(BACKOFF_BASE, BACKOFF_CAP, failures))

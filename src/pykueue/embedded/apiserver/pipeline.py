@@ -154,13 +154,19 @@ class Pipeline:
         loop, code, verb = asyncio.get_running_loop(), 500, call.verb()
         start = loop.time()
         try:
+            refusal: ApiError | None = None
             try:
                 answer = await self._handle(call, verb)
-            except ApiError:
+            except ApiError as error:
+                refusal = error
+            if refusal is not None:
                 # Writes see what is not settled yet, so it decides on refusals too; reads do not.
                 if call.method != "GET":
                     await self.core.store.settle()
-                raise
+                try:
+                    raise refusal
+                finally:
+                    del refusal  # this frame and its traceback would keep each other
             if call.endpoint.fetch is not None:
                 await call.endpoint.ready(answer.stored())
             code = 200 if isinstance(answer, Listing) else answer.code

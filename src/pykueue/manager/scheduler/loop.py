@@ -418,11 +418,13 @@ class Scheduler:
 
         Not at once: the event that overtook the decision comes first, and a server in trouble is spared.
         """
-        written = None
+        written, answered = None, False
         try:
             written = await self._writer.update(self._cluster.workloads, key, step)
+            answered = True
         except (ApiError, ConnectionError, TimeoutError) as error:
             log.warning("the decision on %s/%s could not be written: %s", *key, error)
+        if not answered:
             await self._await_outcome(key, undo)
         if written is None:
             self._clock.call_later(RETRY, self._undone, undo)
@@ -485,13 +487,15 @@ class Scheduler:
             self._requeues_wake.clear()
             while self._requeues:
                 decision = self._requeues.pop(next(iter(self._requeues)))
+                again = False
                 try:
                     await self._requeue(decision)
                 except (ApiError, ConnectionError, TimeoutError) as error:
                     log.info("the pending reason of %s could not be written: %s", decision.key, error)
-                    if _may_succeed_later(error):
-                        self._requeues.setdefault(decision.key, decision)
-                        await self._clock.sleep(RETRY)
+                    again = _may_succeed_later(error)
+                if again:
+                    self._requeues.setdefault(decision.key, decision)
+                    await self._clock.sleep(RETRY)
 
     async def _requeue(self, decision: Requeue) -> None:
         key = _key(decision.key)
