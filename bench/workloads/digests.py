@@ -12,6 +12,7 @@ import random
 import sys
 from collections import Counter
 
+import orjson
 from bench.workloads import objects
 
 from pykueue.api.resources import JOB_SETS, JOBS
@@ -39,7 +40,8 @@ class Changes:
         def published(batch: Batch) -> None:
             for event in batch.events:
                 self._counts[table.name] += 1
-                digest.update(event.type.encode() + event.record.data)
+                changed = orjson.dumps(event.record.object, option=orjson.OPT_SORT_KEYS)
+                digest.update(event.type.encode() + changed)
 
         table.subscribe(published)
 
