@@ -262,6 +262,7 @@ def test_large_write_is_done_in_several_turns(
     listening(tmp_path, story)
 
 
+@pytest.mark.interpreted
 def test_apply_walks_a_large_object_once_in_each_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
