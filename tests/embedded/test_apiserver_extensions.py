@@ -20,7 +20,7 @@ from clients_harness import Kubectl
 from pykueue.clock import VIRTUAL_EPOCH
 from pykueue.embedded.apiserver.auth.certificates import Authority
 from pykueue.embedded.apiserver.discovery import aggregation
-from pykueue.embedded.apiserver.http import front
+from pykueue.embedded.apiserver.http import documents
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import JSON, MERGE_PATCH, Request
 from pykueue.testing import RunningServer, running_server
@@ -286,7 +286,7 @@ def test_an_aggregated_server_answers_for_its_group(
 def test_time_and_size_of_an_aggregated_servers_response_are_limited(
     server: RunningServer, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(front, "REQUEST_TIME", 0.2)
+    monkeypatch.setattr(documents, "REQUEST_TIME", 0.2)
     monkeypatch.setattr(aggregation, "RESPONSE_LIMIT", 10_000)
     end = threading.Event()
 
