@@ -310,13 +310,8 @@ def _promised(info: WorkloadInfo) -> list[tuple[int, str, str]]:
     found = info.promise.found if info.promise is not None else None
     if found is None:
         return []
-    if isinstance(found, Mapping):  # from a dump
-        return [(pods, resource, flavor) for (pods, resource), flavor in found.items()]
-    return [
-        (pods, resource, choice.flavor)
-        for pods, choices in enumerate(found.assignment.choices)
-        for resource, choice in choices.items()
-    ]
+    pinned = found if isinstance(found, Mapping) else found.assignment.pinned()  # the former is from a dump
+    return [(pods, resource, flavor) for (pods, resource), flavor in pinned.items()]
 
 
 def _scan(scan: Mapping[tuple[int, str], int]) -> Scan:

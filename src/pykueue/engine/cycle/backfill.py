@@ -250,9 +250,16 @@ class Planner:
             if found is not None and (earliest is None or found[0] < earliest[0]):
                 earliest = found
 
+        def again(found: Evaluation) -> Evaluation | None:
+            if not holds(found):
+                return None
+            if _borrows_as_before(found, queue):
+                return found
+            return self._evaluator.fitting(info, queue, replaced, found.assignment.pinned())
+
         if isinstance(last, Evaluation):
             if _is_current(last, queue):
-                consider(lambda: last if holds(last) else None)
+                consider(lambda: again(last))
         elif last is not None:  # flavors from a dump
             consider(lambda: self._evaluator.fitting(info, queue, replaced, last))
         for options in _alternatives(self._evaluator.plan(info.scheduling_class, queue)):
@@ -365,6 +372,13 @@ def _is_current(found: Evaluation, queue: ClusterQueue) -> bool:
         usages.get(choice.flavor_usage.flavor_resource) is choice.flavor_usage
         for choice in found.assignment.every_choice()
     )
+
+
+def _borrows_as_before(found: Evaluation, queue: ClusterQueue) -> bool:
+    """Whether what was found borrows from the same cohorts beside what is reserved now."""
+    assignment = found.assignment
+    levels = [quota.borrowing_level(usage, amount)[0] for usage, amount in assignment.demand(queue)]
+    return max(levels, default=0) == assignment.level
 
 
 def _would_delay(policy: str, head: Reserved, end: float, certainty: int) -> BackfillProof:

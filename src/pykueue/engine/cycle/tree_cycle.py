@@ -391,11 +391,7 @@ class TreeCycle:
         self, entry: Entry, already_targeted: AbstractSet[WorkloadInfo], context: PreemptionContext
     ) -> None:
         """Evaluate an entry for the flavors it was nominated with, beside what earlier entries got."""
-        nominated = {
-            (index, resource): choice.flavor
-            for index, choices in enumerate(entry.found.assignment.choices)
-            for resource, choice in choices.items()
-        }
+        nominated = entry.found.assignment.pinned()
         found = self.evaluator.evaluate(
             entry.info,
             entry.queue,

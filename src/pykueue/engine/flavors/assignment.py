@@ -133,6 +133,14 @@ class Assignment:
             for part in parts[1:]:
                 yield from part.choices.values()
 
+    def pinned(self) -> Pinned:
+        """What binds another evaluation to the same flavors, but for the parts of pod sets that are split."""
+        return {
+            (index, resource): choice.flavor
+            for index, choices in enumerate(self.choices)
+            for resource, choice in choices.items()
+        }
+
     def flavors(self) -> set[str]:
         """All flavors."""
         return {choice.flavor for choice in self.every_choice()}
