@@ -270,6 +270,8 @@ class Load:
             return transitions.released(seen, False, time.time())
 
         await self._change(life, released)
+        # Not only when it is seen: admitted once more meanwhile, it may be preempted again.
+        life.releasing = False
 
     async def _change(
         self, life: Life, make: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
