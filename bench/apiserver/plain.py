@@ -1,7 +1,8 @@
 """`python -m bench.apiserver.plain`: the API server of `pykueue up` over plain HTTP, to see what TLS costs.
 
 For measurements only, and not part of pykueue: requests without a token are the manager's, since Go clients
-send theirs over TLS only. Takes the arguments of `pykueue up`.
+send theirs over TLS only. Not for a compiled server, whose methods cannot be replaced. Takes the arguments of
+`pykueue up`.
 """
 
 from __future__ import annotations
