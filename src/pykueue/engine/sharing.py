@@ -1,7 +1,7 @@
 """Parts of Workloads that say the same, kept once.
 
-Every object that comes from a server has texts and empty lists of its own, which are much of what the engine
-keeps of a Workload that waits. API types are immutable: whether equal parts are one object makes no
+Decoding an object makes new strings and empty lists, which are much of what the engine keeps of a pending
+Workload. API types are immutable: whether equal parts are one object makes no
 difference but for the memory.
 """
 

@@ -1,7 +1,7 @@
 """A certificate for a manager that is asked on its own machine only, and its authority: made once, not kept.
 
 The library that makes them takes 9 MB of memory, and is needed for a moment. Where it is not loaded already,
-a process of its own makes them: `python -m pykueue.manager.certificates.local`.
+a separate process makes them: `python -m pykueue.manager.certificates.local`.
 """
 
 from __future__ import annotations
