@@ -7,7 +7,7 @@ import gc
 import pytest
 from engine_world import World
 
-from pykueue.engine import DecisionLog, Engine, EngineError, Requeue
+from pykueue.engine import DecisionLog, Engine, EngineError, Entry, Requeue
 from pykueue.engine.decision_log import PACKED_TOGETHER
 from pykueue.engine.log_entries import FIRST_KEPT
 from pykueue.engine.story import data, text
@@ -185,7 +185,9 @@ def test_entries_of_finished_workloads_are_packed_together_and_read_the_same() -
 def requeues_in_memory(workload: str) -> list[Requeue]:
     """Decisions to put a workload back that are objects at present: only its story keeps them."""
     gc.collect()
-    return [each for each in gc.get_objects() if isinstance(each, Requeue) and each.key == workload]
+    lists = [each for each in gc.get_objects() if type(each) is list]
+    kept = [each.what for entries in lists for each in entries if type(each) is Entry]
+    return [each for each in kept if isinstance(each, Requeue) and each.key == workload]
 
 
 def test_fork_records_nothing() -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, Final
 
@@ -39,32 +38,41 @@ SHARED_MAX: Final = 4096
 CREATED: Final = "created"
 DELETED: Final = "deleted"
 _FINISHED: Final = "condition Finished"
-#: Fields that are observed of every Workload from the first.
-_ALWAYS: Final = ("spec.queueName", "spec.priority", "spec.active")
+#: The field by which a Workload names its LocalQueue.
+_QUEUE_NAME: Final = "spec.queueName"
+#: Names and values, in turn, that are observed of every Workload from the first: its priority, `spec.active`.
+_ALWAYS: Final = 4
 #: The names under which the conditions of every Workload are observed.
 _CONDITION_FIELDS: Final = {
     type: intern("condition " + type)
     for type in ("QuotaReserved", "Admitted", "PodsReady", "Evicted", "Preempted", "Requeued", "Finished")
 }
 
+#: Names of fields and their values as text, in turn.
+_Fields = tuple[str, ...]
 
-@dataclass(slots=True)
+
 class _Object:
     """The entries of one object, and what it was like last."""
 
-    title: str
-    """`Kind name`."""
-    entries: list[Entry] = field(default_factory=list)
-    dropped: int = 0
-    exists: bool = False
-    fields: dict[str, str] = field(default_factory=dict)
-    """Observed fields of a Workload; the same dict for all that are alike."""
-    spec: Any = None
-    """Of a queue, as encoded."""
-    packed: Packed | None = None
-    """The entries, in place of `entries`, while nothing more is expected to happen."""
-    closed: bool = False
-    """Whether they are to be packed with the next ones."""
+    __slots__ = ("closed", "dropped", "entries", "exists", "fields", "packed", "queue", "spec", "title")
+
+    def __init__(self, title: str) -> None:
+        #: `Kind name`.
+        self.title = title
+        self.entries: list[Entry] = []
+        self.dropped = 0
+        self.exists = False
+        #: The LocalQueue of a Workload.
+        self.queue = ""
+        #: What else is observed of a Workload; the same tuple for all that are alike.
+        self.fields: _Fields = ()
+        #: Of a queue, as encoded.
+        self.spec: Any = None
+        #: The entries, in place of `entries`, while nothing more is expected to happen.
+        self.packed: Packed | None = None
+        #: Whether they are to be packed with the next ones.
+        self.closed = False
 
     def all_entries(self) -> list[Entry]:
         """The entries in a list of their own."""
@@ -85,8 +93,8 @@ class DecisionLog:
         self._objects_max = objects_max
         #: By `Kind name`, the object with the newest entry last.
         self._objects: OrderedDict[str, _Object] = OrderedDict()
-        #: Observed fields of Workloads by their names and values.
-        self._alike: dict[tuple[str, ...], dict[str, str]] = {}
+        #: Observed fields of Workloads, each by itself.
+        self._alike: dict[_Fields, _Fields] = {}
         #: Those whose entries are packed when there are enough of them.
         self._closed: list[_Object] = []
         self._number = 0
@@ -126,51 +134,59 @@ class DecisionLog:
         known = self._objects.get(title)
         if known is not None and known.exists:
             known.exists = False
-            known.fields, known.spec = {}, None
+            known.queue, known.fields, known.spec = "", (), None
             known = self._object(title)
             self._add(known, now, Change(known.title, DELETED))
             self._close(known)
 
     def _workload(self, obj: kueue.Workload, now: float) -> None:
         known = self._object(f"Workload {obj.metadata.key}")
-        title = known.title
+        queue = obj.spec.queue_name or ""
         new = _fields(obj)
         if not known.exists:
             known.exists = True
-            known.fields = self._shared({name: new[name] for name in _ALWAYS if name in new})
-            details = [f"priority {new['spec.priority']}"]
+            known.queue, known.fields = queue, self._shared(new[:_ALWAYS])
+            details = [f"priority {new[1]}"]
             for pods in obj.spec.pod_sets:
                 details.append(f"pod set {pods.name}: {pods.count} pod{'' if pods.count == 1 else 's'}")
-            change = Change(title, CREATED, "", new["spec.queueName"], message=intern("; ".join(details)))
+            change = Change(known.title, CREATED, "", queue, message=intern("; ".join(details)))
             self._add(known, obj.metadata.created or now, change)
-        old = known.fields
-        if old == new:
-            return
+        if queue != known.queue or new != known.fields:
+            self._changed(known, queue, new, obj.status.conditions, now)
+
+    def _changed(
+        self, known: _Object, queue: str, new: _Fields, conditions: list[Condition], now: float
+    ) -> None:
+        """Records how a workload differs from what it was, in the order of the times."""
+        found: list[tuple[float, int, Change]] = []
+        if queue != known.queue:
+            found.append((now, 0, Change(known.title, _QUEUE_NAME, known.queue, queue)))
+            known.queue = queue
+        before, after = _by_field(known.fields), _by_field(new)
         known.fields = self._shared(new)
-        changed = [name for name, value in new.items() if old.get(name) != value]
-        changed += [name for name in old if name not in new]
-        conditions = {_condition_field(each.type): each for each in obj.status.conditions}
-        times = [_time(conditions.get(name), now) for name in changed]
-        in_order = (
-            sorted(range(len(changed)), key=times.__getitem__) if len(set(times)) > 1 else range(len(changed))
-        )
-        for index in in_order:
-            name = changed[index]
-            before, after = old.get(name, ""), new.get(name, "")
-            condition = conditions.get(name)
+        changed = [name for name, value in after.items() if before.get(name) != value]
+        changed += [name for name in before if name not in after]
+        for name in changed:
+            old, value = before.get(name, ""), after.get(name, "")
+            condition = _condition(conditions, name)
             if condition is None:
-                self._add(known, now, Change(title, name, before, after))
-            elif before or condition.status == "True":
-                change = Change(title, name, before, after, condition.reason, condition.message)
-                self._add(known, times[index], change)
-        if new.get(_FINISHED) == "True":
+                found.append((now, len(found), Change(known.title, name, old, value)))
+            elif old or condition.status == "True":
+                change = Change(known.title, name, old, value, condition.reason, condition.message)
+                stamp = condition.last_transition_time
+                found.append((parse_time(stamp) if stamp else now, len(found), change))
+        if len(found) > 1:
+            found.sort()
+        for at, _, change in found:
+            self._add(known, at, change)
+        if after.get(_FINISHED) == "True":
             self._close(known)
 
-    def _shared(self, fields: dict[str, str]) -> dict[str, str]:
+    def _shared(self, fields: _Fields) -> _Fields:
         """The fields as other workloads have them."""
         if len(self._alike) >= SHARED_MAX:
             self._alike.clear()
-        return self._alike.setdefault((*fields, *fields.values()), fields)
+        return self._alike.setdefault(fields, fields)
 
     def _queue(self, obj: kueue.ClusterQueue | kueue.LocalQueue, now: float) -> None:
         known = self._object(f"{type(obj).__name__} {obj.metadata.key}")
@@ -267,8 +283,9 @@ def _is_same(before: Change | Decision, after: Decision) -> bool:
     return (
         isinstance(before, Requeue)
         and isinstance(after, Requeue)
-        and (before.reason, before.requeue, before.inadmissible)
-        == (after.reason, after.requeue, after.inadmissible)
+        and before.reason == after.reason
+        and before.requeue == after.requeue
+        and before.inadmissible == after.inadmissible
         and (
             before.explanation == after.explanation
             or reason_text(before.explanation) == reason_text(after.explanation)
@@ -276,23 +293,32 @@ def _is_same(before: Change | Decision, after: Decision) -> bool:
     )
 
 
-def _fields(obj: kueue.Workload) -> dict[str, str]:
-    """What is observed of a workload, as text; workloads share the strings."""
+def _fields(obj: kueue.Workload) -> _Fields:
+    """What is observed of a workload beside the name of its LocalQueue, as text."""
     spec, status = obj.spec, obj.status
-    fields = {
-        "spec.queueName": intern(spec.queue_name or ""),
-        "spec.priority": intern(str(spec.priority or 0)),
-        "spec.active": "true" if spec.active else "false",
-    }
+    fields = [
+        "spec.priority",
+        str(spec.priority or 0),
+        "spec.active",
+        "true" if spec.active else "false",
+    ]
     if status.reclaimable_pods:
         for done in status.reclaimable_pods:
-            fields[f"reclaimablePods {done.name}"] = str(done.count)
+            fields.append(f"reclaimablePods {done.name}")
+            fields.append(str(done.count))
     if status.admission_checks:
         for check in status.admission_checks:
-            fields[f"admissionCheck {check.name}"] = check.state
+            fields.append(f"admissionCheck {check.name}")
+            fields.append(check.state)
     for condition in status.conditions:
-        fields[_condition_field(condition.type)] = intern(condition.status)
-    return fields
+        fields.append(_condition_field(condition.type))
+        fields.append(condition.status)
+    return tuple(fields)
+
+
+def _by_field(fields: _Fields) -> dict[str, str]:
+    """The values by the names of the fields."""
+    return dict(zip(fields[::2], fields[1::2], strict=True))
 
 
 def _condition_field(type: str) -> str:
@@ -300,10 +326,12 @@ def _condition_field(type: str) -> str:
     return _CONDITION_FIELDS.get(type) or intern("condition " + type)
 
 
-def _time(condition: Condition | None, now: float) -> float:
-    """When a condition changed, in seconds since 1970; `now` where it does not say."""
-    stamp = condition.last_transition_time if condition is not None else None
-    return parse_time(stamp) if stamp else now
+def _condition(conditions: list[Condition], field: str) -> Condition | None:
+    """The condition that is observed under that name."""
+    for condition in conditions:
+        if _condition_field(condition.type) == field:
+            return condition
+    return None
 
 
 def _differences(path: str, before: Any, after: Any) -> Iterator[tuple[str, str, str]]:

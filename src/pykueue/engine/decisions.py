@@ -54,7 +54,7 @@ RequeueReason = Literal[
 ]
 
 
-class Admit(Struct):
+class Admit(Struct, tag=True, array_like=True, gc=False):
     """Reserve quota for a workload: write `admission`, QuotaReserved=True, and Admitted=True if `admitted`.
 
     Evicted, Preempted and BlockedOnPreemptionGates that are True become False in the same write.
@@ -76,7 +76,7 @@ class Admit(Struct):
     (WorkloadSliceReplaced)."""
 
 
-class Preempt(Struct):
+class Preempt(Struct, tag=True, array_like=True, gc=False):
     """Evict a workload that holds quota, so that `preemptor` may start: Evicted=True (Preempted),
     Preempted=True."""
 
@@ -98,7 +98,7 @@ class Preempt(Struct):
     PreemptionPolicy."""
 
 
-class Requeue(Struct):
+class Requeue(Struct, tag=True, array_like=True, gc=False):
     """The workload was considered and waits: QuotaReserved=False with this reason; `render.message` gives
     the text."""
 
@@ -115,7 +115,7 @@ class Requeue(Struct):
     """It needs preemption and one of its preemption gates is closed: BlockedOnPreemptionGates=True."""
 
 
-class Assign(Struct):
+class Assign(Struct, tag=True, array_like=True, gc=False):
     """Write the domains of a workload that holds quota: `admission`, no unhealthy nodes, and Admitted=True if
     `admitted`."""
 
@@ -127,7 +127,7 @@ class Assign(Struct):
     cycle: int
 
 
-class Evict(Struct):
+class Evict(Struct, tag=True, array_like=True, gc=False):
     """Evict a workload that cannot go on where it is: Evicted=True with this reason."""
 
     key: str
@@ -138,7 +138,7 @@ class Evict(Struct):
     cycle: int
 
 
-class Delay(Struct):
+class Delay(Struct, tag=True, array_like=True, gc=False):
     """No domains were found for a workload that holds quota: it keeps the quota, and placement is retried."""
 
     key: str

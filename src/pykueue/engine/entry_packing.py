@@ -8,24 +8,17 @@ sixth of the memory that they take one by one.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from msgspec import Raw, Struct, msgpack
+from msgspec import Raw, msgpack
 
 from pykueue.api.quantity import Format, Quantity
 
-from .decisions import Admit, Assign, Delay, Evict, Preempt, Requeue
-from .log_entries import Change, Entry
+from .log_entries import Entry
 
 #: The fastest level: entries that were packed are rarely read.
 _LEVEL: Final = 1
-#: What an entry can be about. Packed, it is the place of its type here.
-_TYPES: Final[tuple[type[Struct], ...]] = (Change, Admit, Preempt, Requeue, Assign, Evict, Delay)
-_PLACES: Final = {type_: place for place, type_ in enumerate(_TYPES)}
-
-#: An entry: number, time, cycle, count, last time, type, what.
-_Row = tuple[int, float, int, int, float, int, Raw]
 
 
 class Packed(NamedTuple):
@@ -36,28 +29,16 @@ class Packed(NamedTuple):
 
     def entries(self) -> list[Entry]:
         """What was packed, equal in every field."""
-        rows = _DECODER.decode(zlib.decompress(self.data))[self.place]
-        return [
-            Entry(number, at, cycle, _what(type_, what), count, last_at)
-            for number, at, cycle, count, last_at, type_, what in rows
-        ]
+        return _ENTRIES.decode(_WORKLOADS.decode(zlib.decompress(self.data))[self.place])
 
 
-def pack(together: Sequence[Iterable[Entry]]) -> list[Packed]:
+def pack(together: Sequence[list[Entry]]) -> list[Packed]:
     """The entries of several workloads as bytes; none where one of them has a number beyond 64 bits."""
-    lists = [
-        [(e.number, e.at, e.cycle, e.count, e.last_at, _PLACES[type(e.what)], e.what) for e in entries]
-        for entries in together
-    ]
     try:
-        data = zlib.compress(_ENCODER.encode(lists), _LEVEL)
+        data = zlib.compress(_ENCODER.encode(together), _LEVEL)
     except OverflowError:
         return []
-    return [Packed(data, place) for place in range(len(lists))]
-
-
-def _what(type_: int, packed: Raw) -> Any:
-    return msgpack.decode(packed, type=_TYPES[type_], dec_hook=_decoded)
+    return [Packed(data, place) for place in range(len(together))]
 
 
 def _encoded(value: Any) -> str:
@@ -75,4 +56,5 @@ def _decoded(type_: type, value: str) -> Any:
 
 
 _ENCODER: Final = msgpack.Encoder(enc_hook=_encoded)
-_DECODER: Final = msgpack.Decoder(list[list[_Row]])
+_WORKLOADS: Final = msgpack.Decoder(list[Raw])
+_ENTRIES: Final = msgpack.Decoder(list[Entry], dec_hook=_decoded)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from pykueue.api.model import Model
 
 
-class Upsert(Struct, frozen=True):
+class Upsert(Struct, frozen=True, gc=False):
     """An object exists and looks like this.
 
     `obj` is a typed object of `pykueue.api`, never changed afterwards: ResourceFlavor, ClusterQueue,
@@ -22,7 +22,7 @@ class Upsert(Struct, frozen=True):
     obj: Model
 
 
-class Removed(Struct, frozen=True):
+class Removed(Struct, frozen=True, gc=False):
     """The object is gone. `namespace` is empty for cluster-scoped kinds."""
 
     kind: str

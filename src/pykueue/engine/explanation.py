@@ -2,6 +2,9 @@
 
 Amounts are integers in the units the quota is counted in: thousandths for cpu, base units for every other
 resource (docs/reference/kueue-semantics.md 2.1). An amount of `quota.usage.UNLIMITED` or more means no bound.
+
+There are several of each for every waiting workload. None refers back to what it is part of, so the cycle
+collector need not visit them; they are encoded without the names of their fields.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ Blocker = Literal[
 ]
 
 
-class Level(Struct):
+class Level(Struct, array_like=True, gc=False):
     """What a node of the quota tree had left for the request, seen from that node."""
 
     node: str
@@ -46,7 +49,7 @@ class Level(Struct):
     available: int
 
 
-class Attempt(Struct):
+class Attempt(Struct, array_like=True, gc=False):
     """One flavor looked at for one resource of one pod set."""
 
     pod_set: str
@@ -79,14 +82,14 @@ class Attempt(Struct):
         return max(0, self.levels[0].available) if self.levels else 0
 
 
-class Target(Struct):
+class Target(Struct, array_like=True, gc=False):
     """A workload chosen for preemption."""
 
     key: str
     reason: str
 
 
-class Search(Struct):
+class Search(Struct, array_like=True, gc=False):
     """How the search for workloads to preempt went."""
 
     needed: tuple[tuple[str, str], ...] = ()
@@ -109,7 +112,7 @@ class Search(Struct):
 DECLARED: Final = 100
 
 
-class Shadow(Struct):
+class Shadow(Struct, array_like=True, gc=False):
     """The reservation of a workload that does not fit yet: when it starts at the latest."""
 
     start: float
@@ -133,7 +136,7 @@ def shadow_of(start: float, certainty: int, policy: str) -> Shadow:
     return Shadow(start, declared, policy, probability)
 
 
-class BackfillProof(Struct):
+class BackfillProof(Struct, array_like=True, gc=False):
     """Why a workload may start, or may not, before another one that is first in order."""
 
     policy: str
@@ -152,7 +155,7 @@ class BackfillProof(Struct):
     """Where no run time was assumed and some were fitted: with what probability each is kept, in percent."""
 
 
-class Explanation(Struct):
+class Explanation(Struct, array_like=True, gc=False):
     """Everything a decision about one workload rests on."""
 
     attempts: list[Attempt] = []

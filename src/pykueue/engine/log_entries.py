@@ -12,7 +12,7 @@ from pykueue.engine.decisions import Decision
 FIRST_KEPT: Final = 8
 
 
-class Change(Struct, frozen=True, gc=False):
+class Change(Struct, frozen=True, tag=True, array_like=True, gc=False):
     """A difference between two versions of an object."""
 
     object: str
@@ -25,7 +25,7 @@ class Change(Struct, frozen=True, gc=False):
     message: str = ""
 
 
-class Entry(Struct, gc=False):
+class Entry(Struct, array_like=True, gc=False):
     """One thing that happened; the same decision again is counted, not repeated."""
 
     number: int

@@ -12,6 +12,7 @@ from pykueue.api.kueue.names import WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.meta import ObjectMeta, parse_time
 from pykueue.api.variants import allowed_flavors, is_parent, parent_uid
 from pykueue.engine.flavors.scheduling_class import AllowedFlavors, SchedulingClass
+from pykueue.engine.options import Options
 from pykueue.engine.sharing import share_parts
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
@@ -139,17 +140,7 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
         info.scan = NO_SCAN
         if info.queue is not None:
             state.allow_preemptions(info.queue)
-    info.timestamp = queue_timestamp(obj, facts, options, info.created)
-    requeued = facts.requeued
-    info.requeue_blocked = requeued is not None and requeued.status == "False"
-    info.queue_since = (
-        parse_time(requeued.last_transition_time)
-        if requeued is not None and requeued.status == "True" and requeued.last_transition_time
-        else info.created
-    )
-    again = obj.status.requeue_state
-    info.requeue_at = parse_time(again.requeue_at) if again is not None and again.requeue_at else 0.0
-    info.gated = has_closed_gate(obj)
+    _read_status(info, obj, facts, options)
     replaces = metadata.annotations.get(WORKLOAD_SLICE_REPLACEMENT_ANNOTATION, "")
     info.replaces = replaces if replaces and options.enabled("ElasticJobsViaWorkloadSlices") else ""
     if state.capacities:
@@ -164,6 +155,21 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
         local = info.local = state.local(info.namespace, name) if name else None
         if local is not None:
             state.undo_log.put(local.workloads, info.key, info)
+
+
+def _read_status(info: WorkloadInfo, obj: kueue.Workload, facts: Facts, options: Options) -> None:
+    """Sets what the status says about its place in a queue."""
+    info.timestamp = queue_timestamp(obj, facts, options, info.created)
+    requeued = facts.requeued
+    info.requeue_blocked = requeued is not None and requeued.status == "False"
+    info.queue_since = (
+        parse_time(requeued.last_transition_time)
+        if requeued is not None and requeued.status == "True" and requeued.last_transition_time
+        else info.created
+    )
+    again = obj.status.requeue_state
+    info.requeue_at = parse_time(again.requeue_at) if again is not None and again.requeue_at else 0.0
+    info.gated = has_closed_gate(obj)
 
 
 def _index_replacement(state: State, info: WorkloadInfo) -> None:
@@ -273,10 +279,12 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
     if (
         not freed
         and (admission is info.admission or admission == info.admission)
-        and info.admitted == facts.admitted
-        and info.reserved_at == reserved_at
         and info.local is not None
         and (same_spec or info.local.key == f"{info.namespace}/{obj.spec.queue_name}")
+        and (
+            (info.admitted == facts.admitted and info.reserved_at == reserved_at)
+            or (same_pods and _confirm(state, info, obj, facts, reserved_at))
+        )
     ):
         info.obj = obj
         if info.end is not None and not same_spec:
@@ -309,6 +317,45 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
         state.allow_preemptions(info.queue)
         info.queue.advance()
         state.request_flush(info.queue)
+
+
+def _confirm(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts, reserved_at: float) -> bool:
+    """The workload holds what it held, in other words: admitted, or since another time; whether that is all.
+
+    This is how the API shows a decision of the engine, in whole seconds. Nothing is released for it.
+    """
+    queue, local, known = info.queue, info.local, info.scheduling_class
+    if (
+        info.evicted
+        or info.eviction_assumed
+        or facts.evicted is not None
+        or info.shared
+        or info.replaces
+        or queue is None
+        or local is None
+        or known is None
+        or len(info.quota) < len(info.usage)
+        or state.undo_log.on
+        or state.backfill.on
+        or state.capacities
+        or state.concurrent
+        or state.options.block_admission
+        or WORKLOAD_SLICE_REPLACEMENT_ANNOTATION in obj.metadata.annotations
+        or not state.scheduling_classes.is_read_now(known, state.limits_of(info.namespace), info.namespace)
+    ):
+        return False
+    _read_status(info, obj, facts, state.options)
+    queue.remove_candidate(info)
+    info.reserved_at = reserved_at
+    queue.add_candidate(info)
+    queue.reservations[info.key] = queue.reservations.pop(info.key)
+    if info.admitted != facts.admitted:
+        info.admitted = facts.admitted
+        sign = 1 if facts.admitted else -1
+        queue.usage_counts.admit(info.usage, sign)
+        local.usage_counts.admit(info.usage, sign)
+    state.wake(queue)
+    return True
 
 
 def _mark(state: State, info: WorkloadInfo, facts: Facts) -> None:

@@ -49,7 +49,7 @@ from pykueue.engine.quota.usage import FlavorUsage
 from pykueue.engine.workload import NO_SCAN, WorkloadInfo, effective_counts
 
 
-class Evaluation(Struct):
+class Evaluation(Struct, gc=False):
     """What became of one workload."""
 
     assignment: Assignment

@@ -66,7 +66,7 @@ class Terms(NamedTuple):
 NO_TERMS: Final = Terms()
 
 
-class Choice(Struct):
+class Choice(Struct, gc=False):
     """A flavor given to one resource of one pod-set group."""
 
     flavor: str

@@ -130,18 +130,19 @@ class SchedulingClasses:
         allowed: AllowedFlavors = None,
     ) -> bool:
         """Whether the pod templates that a scheduling class was made from still mean it with so many pods."""
-        if known.allowed != allowed:
-            return False
-        environment = known.environment
-        if known.dependencies:
-            if environment != self.under(limits, namespace, known.dependencies):
-                return False
-        elif environment.classes != self.environment or environment.limits != limits.number:
+        if known.allowed != allowed or not self.is_read_now(known, limits, namespace):
             return False
         pod_sets = known.pod_sets
         return len(pod_sets) == len(counts) and all(
             pods.count == count for pods, count in zip(pod_sets, counts, strict=True)
         )
+
+    def is_read_now(self, known: SchedulingClass, limits: Limits, namespace: str) -> bool:
+        """Whether all that its pod templates were read under is still the same."""
+        environment = known.environment
+        if known.dependencies:
+            return environment == self.under(limits, namespace, known.dependencies)
+        return environment.classes == self.environment and environment.limits == limits.number
 
     def _make(
         self,

@@ -39,16 +39,17 @@ class UsageCounts:
         """Counts a workload that holds quota (sign 1), or no longer counts it (-1)."""
         self.reserving += sign
         reserved = self.reserved
-        if not admitted:
-            for flavor_resource, amount in usage:
-                reserved[flavor_resource] = reserved.get(flavor_resource, 0) + sign * amount
-            return
+        for flavor_resource, amount in usage:
+            reserved[flavor_resource] = reserved.get(flavor_resource, 0) + sign * amount
+        if admitted:
+            self.admit(usage, sign)
+
+    def admit(self, usage: tuple[tuple[int, int], ...], sign: int) -> None:
+        """Counts a workload that holds quota as admitted (sign 1), or no longer (-1)."""
         self.admitted += sign
         used = self.used
         for flavor_resource, amount in usage:
-            amount *= sign
-            reserved[flavor_resource] = reserved.get(flavor_resource, 0) + amount
-            used[flavor_resource] = used.get(flavor_resource, 0) + amount
+            used[flavor_resource] = used.get(flavor_resource, 0) + sign * amount
 
 
 class Candidate(NamedTuple):
