@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from engine_world import START, World
 
+from pykueue.api import encode
+from pykueue.api.kueue import V1BETA2
 from pykueue.api.meta import find_condition, format_time
-from pykueue.engine import Options
+from pykueue.engine import Admit, Options
 from pykueue.engine.driver import Change, Driver
+from pykueue.engine.lifecycle import reserved
 
 Manifest = dict[str, object]
 
@@ -153,3 +156,39 @@ def test_evicted_slice_with_a_replacement_is_finished() -> None:
     driver.cycle()
     assert driver.carry_out() == [Change("Finished", "default/old", "WorkloadSliceReplaced")]
     driver.engine.check()
+
+
+def test_admissions_of_one_second_are_equally_new_once_the_api_shows_them() -> None:
+    """The API has whole seconds: within one, the uid decides who goes first."""
+    made = world()
+    made.queue("q", {"cpu": 4}, within="LowerPriority")
+    for name, fraction in (("first", 0.2), ("second", 0.8)):
+        made.now = START + 60 + fraction
+        made.workload(name, "q", 2)
+        (admit,) = made.cycle(carry_out=False)
+        assert isinstance(admit, Admit)
+        shown = reserved(made.driver.workloads[f"default/{name}"], admit.admission, True, START + 60)
+        made.apply({"apiVersion": V1BETA2, "kind": "Workload", **encode(shown)})
+    view = made.engine.local_queue("default", "q")
+    assert view is not None
+    assert (view.reserving, view.admitted) == (2, 2)
+    made.workload("urgent", "q", 2, prio=9)
+    made.cycle()
+    assert [name for _, name, _ in made.preempted] == ["first"]
+
+
+def test_workload_that_is_admitted_later_is_counted_then() -> None:
+    made = world()
+    with_check(made)
+    made.workload("w", "q", 1)
+    made.now = START + 60.5
+    made.stable()
+    made.status("w", admissionChecks=[check("c", "Ready")])
+    view = made.engine.local_queue("default", "q")
+    assert view is not None
+    assert (view.reserving, view.admitted) == (1, 0)
+    made.driver.follow()
+    made.engine.check()
+    view = made.engine.local_queue("default", "q")
+    assert view is not None
+    assert (view.reserving, view.admitted) == (1, 1)

@@ -266,7 +266,7 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
     old = info.obj
     if old.spec is not obj.spec and _same_spec(old.metadata, obj.metadata):
         share_parts(obj, old)
-        obj = replace(obj, spec=replace(obj.spec, pod_sets=old.spec.pod_sets))
+        obj = replace(obj, spec=old.spec)
     same_spec = old.spec is obj.spec
     same_pods = same_spec and old.status.reclaimable_pods == obj.status.reclaimable_pods
     shrunk = not same_pods and effective_counts(old, state.options) != effective_counts(obj, state.options)
