@@ -77,7 +77,7 @@ INTERNAL = {
     "engine.families._NAME_LIMIT": "longer names are shortened",
     "engine.topology.counts._VIEWS_MAX": "size of a cache",
     "jobs.topology._MOST_PODS": "the largest int32",
-    "kube.http.WATCH_TIMEOUT": "watches are begun again",
+    "kube.http_watch.WATCH_TIMEOUT": "watches are begun again",
     "manager.checks.requests._ATTEMPTS_MAX": "attempts whose shortened names are recognised",
     "manager.checks.requests._NAME_LIMIT": "longer names are shortened, as by Kueue",
     "manager.install.options.MAX_REPLICAS": "the largest int32",

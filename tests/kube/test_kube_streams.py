@@ -10,7 +10,7 @@ from contextlib import aclosing
 import pytest
 from test_kube_connections import OK, scripted, serving
 
-from pykueue.kube import http
+from pykueue.kube import http, http_watch
 from pykueue.kube.deadlines import Deadlines
 from pykueue.kube.errors import ApiError
 from pykueue.kube.http import HttpTransport
@@ -117,7 +117,7 @@ def test_a_watch_that_is_refused_or_broken_or_not_json() -> None:
 
 
 def test_a_silent_watch_and_a_silent_server_are_connection_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "WATCH_GRACE", 0.05)
+    monkeypatch.setattr(http_watch, "WATCH_GRACE", 0.05)
     monkeypatch.setattr(http, "REQUEST_TIMEOUT", 0.05)
 
     async def main() -> None:

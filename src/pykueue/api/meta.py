@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
+from pykueue.api.condition_lists import new_condition, remove_condition, set_condition
 from pykueue.api.model import REQUIRED, Model, Rule, atomic
 from pykueue.api.selectors import OPERATORS, Requirement, Selector, SelectorError
 from pykueue.api.times import format_micro_time, format_time, parse_time
@@ -172,63 +173,3 @@ def condition_is(conditions: Iterable[Condition], type: str, status: str = "True
         if condition.type == type:
             return condition.status == status
     return False
-
-
-def new_condition(
-    old: Mapping[str, Any] | None,
-    type: str,
-    status: str,
-    reason: str | None,
-    message: str | None,
-    now: float,
-    **fields: Any,
-) -> dict[str, Any]:
-    """A condition (manifest) that takes the place of `old`.
-
-    lastTransitionTime is `now` (seconds since 1970), or that of `old` if its status is the same. `fields` are
-    further fields of the condition's kind; a reason or message of None is left out.
-    """
-    since = old.get("lastTransitionTime") if old is not None and old.get("status") == status else None
-    texts = {"reason": reason, "message": message}
-    return {
-        "type": type,
-        "status": status,
-        "lastTransitionTime": since or format_time(now),
-        **{key: text for key, text in texts.items() if text is not None},
-        **fields,
-    }
-
-
-def set_condition(
-    conditions: Iterable[Mapping[str, Any]],
-    type: str,
-    status: str,
-    reason: str | None,
-    message: str | None,
-    now: float,
-    observed_generation: int = 0,
-    **fields: Any,
-) -> list[dict[str, Any]]:
-    """New list (of manifests, for writing back) with that condition set, in its old place or at the end.
-
-    lastTransitionTime moves to `now` (seconds since 1970) only when the status changes; `fields` are further
-    fields of the condition's kind.
-    """
-    if observed_generation:
-        fields["observedGeneration"] = observed_generation
-    result: list[dict[str, Any]] = []
-    placed = False
-    for condition in conditions:
-        if condition.get("type") != type:
-            result.append(dict(condition))
-            continue
-        placed = True
-        result.append(new_condition(condition, type, status, reason, message, now, **fields))
-    if not placed:
-        result.append(new_condition(None, type, status, reason, message, now, **fields))
-    return result
-
-
-def remove_condition(conditions: Iterable[Mapping[str, Any]], type: str) -> list[dict[str, Any]]:
-    """New list (of manifests) without that condition."""
-    return [dict(condition) for condition in conditions if condition.get("type") != type]

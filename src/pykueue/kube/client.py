@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykueue.api.objects import Object
 from pykueue.api.resources import Resource
 from pykueue.clock import Clock
 from pykueue.kube.errors import ApiError
 from pykueue.kube.limiter import Limiter
+from pykueue.kube.pages import ObjectList, pages
 from pykueue.kube.transport import APPLY_PATCH, JSON, MERGE_PATCH, Request, Transport, WatchEvent
 
 #: Objects per page of a list, as every client of a large cluster asks for them.
@@ -19,13 +20,6 @@ PAGE_SIZE = 500
 PATIENCE = 10
 
 log = logging.getLogger(__name__)
-
-
-class ObjectList(NamedTuple):
-    """What a list returned; `resource_version` is where a watch goes on."""
-
-    items: list[Object]
-    resource_version: str
 
 
 class Client:
@@ -85,7 +79,7 @@ class Client:
             version = page.resource_version
         return ObjectList(items, version)
 
-    async def pages(
+    def pages(
         self,
         resource: Resource,
         namespace: str | None = None,
@@ -97,16 +91,7 @@ class Client:
         query = selectors(label_selector, field_selector)
         if self._page_size:
             query["limit"] = str(self._page_size)
-        path = resource.path(namespace)
-        while True:
-            page = await self._object("GET", path, query)
-            metadata = page.get("metadata") or {}
-            items = [_with_kind(item, resource) for item in page.get("items") or ()]
-            yield ObjectList(items, str(metadata.get("resourceVersion", "")))
-            token = metadata.get("continue")
-            if not token:
-                return
-            query = {**query, "continue": token}
+        return pages(self._object, resource, resource.path(namespace), query)
 
     async def create(
         self,
@@ -278,10 +263,9 @@ class Client:
                 patient = error.code == 429 or error.code >= 500
                 if not patient or error.retry_after is None or attempt == PATIENCE:
                     raise
-                log.debug(
-                    "%s %s: the server asks to wait %g s", request.method, request.path, error.retry_after
-                )
-                await self._clock.sleep(error.retry_after)
+                seconds = error.retry_after
+            log.debug("%s %s: the server asks to wait %g s", request.method, request.path, seconds)
+            await self._clock.sleep(seconds)
         raise AssertionError("the last attempt returns or raises")
 
     def _object(
@@ -294,13 +278,6 @@ class Client:
         given: bool = False,
     ) -> Awaitable[Object]:
         return self.call(Request(method, path, query or {}, body, content_type, given=given))
-
-
-def _with_kind(item: Object, resource: Resource) -> Object:
-    """The items of a list of a built-in kind do not say what they are (api-machinery 9)."""
-    if "kind" in item:
-        return item
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **item}
 
 
 def selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl as tls
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from importlib.util import find_spec
 from math import inf
 from typing import TYPE_CHECKING
@@ -19,13 +18,14 @@ from typing import TYPE_CHECKING
 from aiohappyeyeballs import start_connection
 
 from pykueue.kube.deadlines import Deadlines
-from pykueue.kube.exchange import Answer, Exchange, Fields, NotCarriedOutError
+from pykueue.kube.errors import NotCarriedOutError
+from pykueue.kube.exchange import Answer, Exchange, Fields
 from pykueue.kube.http1 import Http1Connection
+from pykueue.kube.opening import Opening
 
 if TYPE_CHECKING:
     from pykueue.kube.http2 import Http2Connection
-
-    Connection = Http1Connection | Http2Connection
+    from pykueue.kube.opening import Connection
 
 #: Seconds after which an idle connection is closed: before servers and load balancers close it, as a request
 #: that meets their closing is lost.
@@ -84,21 +84,15 @@ class Connections:
         seconds of the loop's time.
         """
         exchange = await self._answered(method, target, fields, body, deadline)
-        self._release(exchange)
+        self.release(exchange)
         return exchange.answer.result()
 
-    @asynccontextmanager
-    async def stream(self, target: str, fields: Fields, silence: float) -> AsyncIterator[Exchange]:
-        """A GET whose answer, when it is no refusal, is read as it comes.
+    async def begin(self, target: str, fields: Fields, silence: float) -> Exchange:
+        """A GET whose answer, when it is no refusal, is read as it comes; to be released afterwards.
 
         Raises ConnectionError when it breaks, and TimeoutError when nothing comes for `silence` seconds.
         """
-        deadline = self.time() + silence
-        exchange = await self._answered("GET", target, fields, None, deadline, silence)
-        try:
-            yield exchange
-        finally:
-            self._release(exchange)
+        return await self._answered("GET", target, fields, None, self.time() + silence, silence)
 
     def close(self) -> None:
         """Close the connections. No request may be under way."""
@@ -134,20 +128,20 @@ class Connections:
             try:
                 await exchange.answer
             except NotCarriedOutError:
-                self._release(exchange)
+                self.release(exchange)
                 if attempt == ATTEMPTS:
                     raise
             except ConnectionError:
-                self._release(exchange)
+                self.release(exchange)
                 if attempt > 1 or method != "GET" or exchange.has_begun or not was_used:
                     raise
             except BaseException:
-                self._release(exchange)
+                self.release(exchange)
                 raise
             else:
                 return exchange
 
-    def _release(self, exchange: Exchange) -> None:
+    def release(self, exchange: Exchange) -> None:
         """Nothing is waited for any more; the connection is for others if all of the answer has come."""
         self._deadlines.remove(exchange)
         connection = exchange.carrier
@@ -253,7 +247,7 @@ class Connections:
         sock = await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS)
         try:
             _, opening = await self._loop.create_connection(
-                lambda: _Opening(self._made),
+                lambda: Opening(self._made),
                 sock=sock,
                 ssl=self._ssl,
                 server_hostname=self._server_name if self._ssl is not None else None,
@@ -271,17 +265,3 @@ class Connections:
 
             return Http2Connection(self._loop, self._host_header)
         return Http1Connection(self._loop, self._host_header)
-
-
-class _Opening(asyncio.Protocol):
-    """Makes way for the connection that speaks what client and server agree upon."""
-
-    def __init__(self, make: Callable[[str | None], Connection]) -> None:
-        self._make = make
-        self.connection: Connection | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        secured = transport.get_extra_info("ssl_object")
-        self.connection = self._make(None if secured is None else secured.selected_alpn_protocol())
-        transport.set_protocol(self.connection)
-        self.connection.connection_made(transport)

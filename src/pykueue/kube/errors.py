@@ -1,4 +1,4 @@
-"""The one error a Kubernetes API answers with: a Status object."""
+"""The one error a Kubernetes API answers with, a Status object, and one of connections."""
 
 from __future__ import annotations
 
@@ -72,3 +72,7 @@ def first_error(group: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+class NotCarriedOutError(ConnectionError):
+    """The server says that it has not looked at the request: it may be sent again."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from typing import NamedTuple, Protocol
 
 #: Names and values as they are on the wire.
@@ -30,11 +29,8 @@ class Fields:
         if self.text.count(b"\n") != lines or self.text.count(b"\r") != lines or b"\0" in self.text:
             names = ", ".join(name for name, _ in self._fields)
             raise ValueError(f"line break in a header; names: {names!r}")
-
-    @cached_property
-    def pairs(self) -> tuple[tuple[bytes, bytes], ...]:
-        """As fields of HTTP/2."""
-        return tuple((name.lower().encode(), value.strip().encode()) for name, value in self._fields)
+        #: As fields of HTTP/2.
+        self.pairs = [(name.lower().encode(), value.strip().encode()) for name, value in self._fields]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._fields)
@@ -59,10 +55,6 @@ class Answer(NamedTuple):
     def redirects(self) -> bool:
         """Whether the request was not carried out, as it is to be sent to another address."""
         return 300 <= self.status < 400 and self.header(b"location") is not None
-
-
-class NotCarriedOutError(ConnectionError):
-    """The server says that it has not looked at the request: it may be sent again."""
 
 
 class Carrier(Protocol):

@@ -15,8 +15,7 @@ import os
 import re
 import ssl as tls
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -24,8 +23,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import orjson
 
 from pykueue.kube.connections import Connections
-from pykueue.kube.errors import ApiError
 from pykueue.kube.exchange import Answer, Fields
+from pykueue.kube.http_watch import watch_events
+from pykueue.kube.refusals import refusal
 from pykueue.kube.transport import Request, WatchEvent
 
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ MAX_CONCURRENT = 64
 #: Seconds to connect, and for one request as a whole.
 CONNECT_TIMEOUT = 10.0
 REQUEST_TIMEOUT = 60.0
-#: Seconds after which the server ends a watch and the client begins another: a dead connection is noticed
-#: that soon.
-WATCH_TIMEOUT = 300
-#: Seconds of grace before a silent watch is taken for dead.
-WATCH_GRACE = 30.0
 
 USER_AGENT = "pykueue"
 
@@ -98,7 +93,8 @@ class HttpTransport:
         self._proxy = proxy or environment_proxy(url.scheme, url.hostname or "")
         self._max_concurrent = max_concurrent
         self._http2 = http2
-        self._strip = not keep_managed_fields
+        #: Whether metadata.managedFields is left out of what comes in.
+        self.strips = not keep_managed_fields
         self._requests = requests or RequestOptions()
         self._limit = self._requests.timeout or REQUEST_TIMEOUT
         self._own_headers = (("User-Agent", user_agent), *self._requests.headers)
@@ -122,7 +118,7 @@ class HttpTransport:
         except OSError as error:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
         if answer.status >= 400:
-            raise _refusal(answer)
+            raise refusal(answer)
         is_json = False
         for name, value in answer.headers:
             name = name.lower()
@@ -137,66 +133,22 @@ class HttpTransport:
         except orjson.JSONDecodeError as error:
             raise ConnectionError(f"{self.base_url}: the answer is not JSON: {error}") from error
 
-    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+    def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
         """Events until the server ends the watch, at the latest after WATCH_TIMEOUT."""
-        query = {"timeoutSeconds": str(WATCH_TIMEOUT), **request.query}
-        silence = float(query["timeoutSeconds"]) + WATCH_GRACE
-        try:
-            async with self._streamed(self._target(request.path, query), request, silence) as (answer, read):
-                if answer.status >= 400:
-                    raise _refusal(answer)
-                parts: list[bytes] = []
-                while data := await read():
-                    parts.append(data)
-                    if b"\n" not in data:
-                        continue
-                    *lines, rest = b"".join(parts).split(b"\n")
-                    parts = [rest]  # a last line without its end is left out
-                    for line in lines:
-                        if not line:
-                            continue
-                        frame = orjson.loads(line)
-                        if frame["type"] == "ERROR":
-                            raise ApiError.from_status(frame["object"], 500)
-                        obj = frame["object"]
-                        if self._strip:
-                            (obj.get("metadata") or {}).pop("managedFields", None)
-                        yield WatchEvent(frame["type"], obj)
-        except TimeoutError as error:
-            raise ConnectionError(f"{self.base_url}: the watch received nothing for too long") from error
-        except orjson.JSONDecodeError as error:
-            raise ConnectionError(f"{self.base_url}: a line of the watch is not JSON: {error}") from error
-        except OSError as error:
-            raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
+        return watch_events(self, request)
 
     async def _answer(self, request: Request, body: bytes | None) -> Answer:
-        fields = self._header_fields(request, body, await self.authorization())
-        target = self._target(request.path, request.query)
-        if self._proxy is None:
-            connections = self._connections or self._connect()
+        fields = self.header_fields(request, body, await self.authorization())
+        target = self.target(request.path, request.query)
+        connections = self.connections()
+        if connections is not None:
             deadline = connections.time() + self._limit
             async with self._reads if request.method == "GET" else self._writes:
                 answer = await connections.request(request.method, target, fields, body, deadline)
             if not answer.redirects:
                 return answer
-        other = self._through_aiohttp()
-        return await other.request(request.method, self._origin + target, fields, body, self._limit)
-
-    @asynccontextmanager
-    async def _streamed(
-        self, target: str, request: Request, silence: float
-    ) -> AsyncIterator[tuple[Answer, Callable[[], Awaitable[bytes]]]]:
-        """The answer to a GET, and what reads more of it; that returns nothing at its end."""
-        fields = self._header_fields(request, None, await self.authorization())
-        if self._proxy is None:
-            connections = self._connections or self._connect()
-            async with connections.stream(target, fields, silence) as exchange:
-                answer = exchange.answer.result()
-                if not answer.redirects:
-                    yield answer, exchange.read
-                    return
-        async with self._through_aiohttp().stream(self._origin + target, fields, silence) as streamed:
-            yield streamed.head, streamed.read
+        other = self.through_aiohttp()
+        return await other.request(request.method, self.origin + target, fields, body, self._limit)
 
     async def authorization(self) -> str | None:
         """The value of the Authorization header of the next request, or None."""
@@ -212,13 +164,19 @@ class HttpTransport:
             await self._other.close()
         self._connections = self._other = None
 
-    def _connect(self) -> Connections:
-        """The connections, of which none is open yet."""
+    def connections(self) -> Connections | None:
+        """The connections to the server; None where requests go through a proxy."""
+        if self._connections is None and self._proxy is None:
+            self._connections = self._unopened()
+        return self._connections
+
+    def _unopened(self) -> Connections:
+        """Connections of which none is open yet."""
         url, host = self._url, self._url.hostname or ""
         if url.scheme not in ("http", "https") or not host:
             raise ConnectionError("the address of the server is not one of http or https")
         secure = url.scheme == "https"
-        self._connections = Connections(
+        return Connections(
             host if host.isascii() else host.encode("idna").decode(),
             url.port or (443 if secure else 80),
             ssl=(self._ssl or tls.create_default_context()) if secure else None,
@@ -226,9 +184,9 @@ class HttpTransport:
             connect_timeout=CONNECT_TIMEOUT,
             http2=self._http2,
         )
-        return self._connections
 
-    def _through_aiohttp(self) -> AiohttpRequests:
+    def through_aiohttp(self) -> AiohttpRequests:
+        """Sends requests through a proxy, and follows redirects."""
         if self._other is None:
             from pykueue.kube.aiohttp_requests import AiohttpRequests
 
@@ -244,15 +202,17 @@ class HttpTransport:
         return self._other
 
     @property
-    def _origin(self) -> str:
+    def origin(self) -> str:
+        """The address of the server without a path."""
         return f"{self._url.scheme}://{self._url.netloc}"
 
-    def _target(self, path: str, query: Mapping[str, str]) -> str:
+    def target(self, path: str, query: Mapping[str, str]) -> str:
         """What a request asks for, below the address of the server."""
         target = self._prefix + (path if _PLAIN_PATH.fullmatch(path) else _quoted(path))
         return f"{target}?{urlencode(query)}" if query else target
 
-    def _header_fields(self, request: Request, body: bytes | None, authorization: str | None) -> Fields:
+    def header_fields(self, request: Request, body: bytes | None, authorization: str | None) -> Fields:
+        """The header fields of a request."""
         if authorization != self._authorized:
             self._fields.clear()
             self._authorized = authorization
@@ -277,7 +237,7 @@ class HttpTransport:
 
     def _stripped(self, answer: Any) -> Any:
         """Without managedFields; the answer was decoded here and is not shared yet."""
-        if self._strip and isinstance(answer, dict):
+        if self.strips and isinstance(answer, dict):
             metadata = answer.get("metadata")
             if isinstance(metadata, dict):
                 metadata.pop("managedFields", None)
@@ -303,26 +263,3 @@ def environment_proxy(scheme: str, host: str) -> str | None:
     from urllib.request import getproxies, proxy_bypass
 
     return None if proxy_bypass(host) else getproxies().get(scheme)
-
-
-def _refusal(answer: Answer) -> ApiError:
-    """The Status the server answered with, or the nearest thing to one."""
-    retry_after = _seconds(answer.header(b"retry-after"))
-    try:
-        status = orjson.loads(answer.content)
-    except orjson.JSONDecodeError:
-        status = None
-    if isinstance(status, dict) and status.get("kind") == "Status":
-        return ApiError.from_status(status, answer.status, retry_after)
-    text = answer.content[:200].decode(errors="replace").strip()
-    return ApiError(
-        answer.status, answer.reason, text or f"the server answered {answer.status}", None, retry_after
-    )
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Retry-After in seconds; the date form is not used by API servers."""
-    try:
-        return None if retry_after is None else max(0.0, float(retry_after))
-    except ValueError:
-        return None

@@ -13,7 +13,8 @@ from typing import cast
 
 import ngh2
 
-from pykueue.kube.exchange import LINE_MAX, READ_BUFFER, STREAM_HELD, Exchange, Fields, NotCarriedOutError
+from pykueue.kube.errors import NotCarriedOutError
+from pykueue.kube.exchange import LINE_MAX, READ_BUFFER, STREAM_HELD, Exchange, Fields
 
 #: Seconds without anything from the server before it is asked for a sign of life, and to answer that.
 PING_AFTER, PING_TIME = 30.0, 15.0

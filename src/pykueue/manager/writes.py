@@ -7,6 +7,7 @@ rests on it; a conflict means reading again and deciding again, never overwritin
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -36,7 +37,8 @@ class Writer:
         self._client = client
         #: What must be on record before an object changes; it raises what keeps the patch from being sent.
         self.guard: Guard | None = None
-        self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
+        #: Objects that are being updated, with those that wait for their turn with the same one.
+        self._turns: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
     async def change(
         self, informer: Informer, obj: Mapping[str, Any], desired: Mapping[str, Any], subresource: str = ""
@@ -48,11 +50,12 @@ class Writer:
         """
         try:
             return await self._patch(informer, obj, desired, subresource)
-        except ApiError as error:
-            if error.conflict:
-                await self.reread(informer, (obj["metadata"].get("namespace") or "", obj["metadata"]["name"]))
-            self._note_missing(informer, obj, error)
-            raise
+        except ApiError as refused:
+            error = refused
+        if error.conflict:
+            await self.reread(informer, (obj["metadata"].get("namespace") or "", obj["metadata"]["name"]))
+        self._note_missing(informer, obj, error)
+        raise error
 
     def _note_missing(self, informer: Informer, obj: Mapping[str, Any], error: ApiError) -> None:
         """Drop an object from the cache at once when the server answers that it is gone.
@@ -104,6 +107,8 @@ class Writer:
         last once it is gone.
         """
         metadata = obj["metadata"]
+        left: Object = {}
+        conflict: ApiError | None = None
         try:
             left = await self._client.delete(
                 informer.resource,
@@ -115,12 +120,13 @@ class Writer:
             )
         except ApiError as error:
             if error.conflict:
-                stored = await self.reread(informer, (metadata.get("namespace") or "", metadata["name"]))
-                if stored is not None and stored["metadata"].get("uid") == metadata.get("uid"):
-                    raise
+                conflict = error
             elif not error.not_found:
                 raise
-            left = {}
+        if conflict is not None:
+            stored = await self.reread(informer, (metadata.get("namespace") or "", metadata["name"]))
+            if stored is not None and stored["metadata"].get("uid") == metadata.get("uid"):
+                raise conflict
         kept = left.get("metadata") or {}
         if left.get("kind") == informer.resource.kind and (
             kept.get("finalizers") or kept.get("deletionGracePeriodSeconds")
@@ -142,17 +148,32 @@ class Writer:
         is then. Returns the object after the step, None when it is gone or the step is not to be taken.
         """
         turn = (informer.resource, key)
-        lock, users = self._locks.get(turn) or (asyncio.Lock(), 0)
-        self._locks[turn] = (lock, users + 1)
+        waiting = self._turns.get(turn)
+        if waiting is None:
+            self._turns[turn] = deque()
+        else:
+            before: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting.append(before)
+            try:
+                await before
+            except asyncio.CancelledError:
+                if not before.cancelled():
+                    self._end_turn(turn)  # it had just begun
+                raise
         try:
-            async with lock:
-                return await self._updated(informer, key, step, subresource)
+            return await self._updated(informer, key, step, subresource)
         finally:
-            lock, users = self._locks[turn]
-            if users == 1:
-                del self._locks[turn]
-            else:
-                self._locks[turn] = (lock, users - 1)
+            self._end_turn(turn)
+
+    def _end_turn(self, turn: Hashable) -> None:
+        """Let the next one update the object; those that were cancelled meanwhile are passed over."""
+        waiting = self._turns[turn]
+        while waiting:
+            following = waiting.popleft()
+            if not following.done():
+                following.set_result(None)
+                return
+        del self._turns[turn]
 
     async def _updated(
         self,

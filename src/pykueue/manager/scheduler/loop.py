@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -70,7 +71,9 @@ class Scheduler:
         self._metrics = metrics
         self._waits = cluster.configuration.wait_for_pods_ready is not None
         self._wake = asyncio.Event()
-        self._slots = asyncio.Semaphore(CONCURRENCY)
+        #: Decisions that are still to be written, oldest first, and how many tasks write such now.
+        self._decided: deque[Coroutine[Any, Any, None]] = deque()
+        self._writing = 0
         self._requeues: dict[str, Requeue] = {}
         self._requeues_wake = asyncio.Event()
         self._timer: Recheck | None = None
@@ -207,6 +210,8 @@ class Scheduler:
             finally:
                 if self._timer is not None:
                     self._timer.cancel()
+                while self._decided:
+                    self._decided.popleft().close()
 
     async def _cycle(self, tasks: asyncio.TaskGroup) -> None:
         """Cycles until nothing is left to look at; after each, other tasks get as much time as it took.
@@ -256,11 +261,18 @@ class Scheduler:
             self._timer = self._clock.recheck_later(max(MIN_WAIT, self._due - now), self._wake.set)
 
     def _carry_out(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
-        async def bounded() -> None:
-            async with self._slots:
-                await work
+        self._decided.append(work)
+        if self._writing < CONCURRENCY:
+            self._writing += 1
+            tasks.create_task(self._write_decided())
 
-        tasks.create_task(bounded())
+    async def _write_decided(self) -> None:
+        """Write decisions until none is left."""
+        try:
+            while self._decided:
+                await self._decided.popleft()
+        finally:
+            self._writing -= 1
 
     async def _admit(self, decision: Admit, decided_on: tuple[Any, Any]) -> None:
         """Write an admission, if the Workload still asks for what it was decided on."""

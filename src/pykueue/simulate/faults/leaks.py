@@ -25,8 +25,8 @@ def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[
     if scheduler._requeues:
         yield f"reasons that were never written: {sorted(scheduler._requeues)}"
     writer = manager.connection.writer
-    if writer._locks:
-        yield f"locks that were not released: {sorted(map(str, writer._locks))}"
+    if writer._turns:
+        yield f"updates that have not ended: {sorted(map(str, writer._turns))}"
     living = {"/".join(key_of(w)) for w in workloads if not conditions.is_finished(w)}
     known = set(manager.engine._state.workloads)
     if living != known:
