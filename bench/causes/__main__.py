@@ -26,6 +26,7 @@ from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
 from pykueue.api.objects import merge_patch
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
+from pykueue.cli.process import collect_less_often
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
@@ -156,7 +157,7 @@ async def measure(clock: Clock, shape: Shape, meter: Meter) -> int:
     await clock.sleep(20)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+    collect_less_often()
     meter.on = True
     await load.play()
     await clock.sleep(3)

@@ -127,6 +127,39 @@ def test_an_index_of_metadata_is_computed_again_only_when_metadata_changes() -> 
     run_virtual(main)
 
 
+def test_an_index_of_the_spec_is_computed_again_only_with_another_generation() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        informer = maps(api, clock)
+        asked: list[str] = []
+
+        def value_of(obj: Any) -> list[str]:
+            asked.append(obj["data"]["v"])
+            return [obj["data"]["v"]]
+
+        informer.add_index("value", value_of, of_spec=True)
+        async with running(informer):
+            await informer.synced()
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "1"}, metadata={"generation": 1})
+            await clock.sleep(1)
+            asked.clear()
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "1"}, metadata={"generation": 1, "labels": {"a": "b"}})
+            await clock.sleep(1)
+            assert asked == []
+            assert informer.by_index("value", "1")[0]["metadata"]["labels"] == {"a": "b"}
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "2"}, metadata={"generation": 2})
+            await clock.sleep(1)
+            assert informer.by_index("value", "1") == []
+            assert informer.by_index("value", "2") == informer.list()
+            # Without a generation nothing says that the spec is the same.
+            for value in ("3", "4"):
+                api.put(CONFIG_MAPS, "x", "a", data={"v": value})
+                await clock.sleep(1)
+                assert informer.by_index("value", value) == informer.list()
+
+    run_virtual(main)
+
+
 def test_relist_after_410_reports_only_what_changed() -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
@@ -510,6 +543,38 @@ def test_objects_are_packed_when_others_were_stored_since(monkeypatch: pytest.Mo
             assert informer.get("a", "x") == informer.list()[0]
             assert informer.get("a", "x") is not informer.list()[0]
             assert informer.get("a", "y") is informer.list()[1]
+
+    run_virtual(main)
+
+
+def test_the_packed_objects_that_were_read_last_are_unpacked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykueue.kube.informer.RECENT", 0)
+    monkeypatch.setattr("pykueue.kube.informer.OPENED", 2)
+
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        informer = maps(api, clock, pack=lambda obj: "text")
+        before: list[Any] = []
+        async with running(informer):
+            await informer.synced()
+            for name in ("x", "y", "z"):
+                api.put(CONFIG_MAPS, name, "a", data={"v": "1"})
+            await clock.sleep(1)
+            informer.on_event(lambda type_, old, new: before.append(old) if old else None)
+            x, y = informer.get("a", "x"), informer.get("a", "y")
+            assert informer.get("a", "x") is x
+            assert informer.get("a", "y") is y
+            assert informer.get("a", "z") is informer.get("a", "z")
+            assert informer.get("a", "x") is not x  # two others were read since
+            assert informer.get("a", "x") == x
+            read = informer.get("a", "z")
+            api.put(CONFIG_MAPS, "z", "a", data={"v": "2"})
+            await clock.sleep(1)
+            assert before[0] is read
+            assert informer.get("a", "z")["data"] == {"v": "2"}
+            api.remove(CONFIG_MAPS, "z", "a")
+            await clock.sleep(1)
+            assert informer.get("a", "z") is None
 
     run_virtual(main)
 

@@ -31,30 +31,69 @@ DUE_TO: Final = "DueTo"
 CLUSTER_QUEUE_STOPPED: Final = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED: Final = "LocalQueueStopped"
 
+# What `holding` adds up.
+HOLDS_QUOTA: Final = 1
+IS_ADMITTED: Final = 2
+IS_FINISHED: Final = 4
+IS_EVICTED: Final = 8
+HAS_PODS_READY: Final = 16
+IS_REQUEUED: Final = 32
+_BITS: Final[dict[str, int]] = {
+    QUOTA_RESERVED: HOLDS_QUOTA,
+    ADMITTED: IS_ADMITTED,
+    FINISHED: IS_FINISHED,
+    EVICTED: IS_EVICTED,
+    PODS_READY: HAS_PODS_READY,
+    REQUEUED: IS_REQUEUED,
+}
+
 Workload = Mapping[str, Any]
 
 
 def condition(workload: Workload, kind: str) -> Mapping[str, Any] | None:
     """The condition of that type, or None."""
-    # The hottest read of the manager: hence no helper.
+    # The hottest read of the manager: hence no helper, and types for the compiler.
     status: Object | None = workload.get("status")
-    if status:
-        found: Object
-        for found in status.get("conditions") or ():
-            if found["type"] == kind:
-                return found
+    if status is not None:
+        listed: list[Any] | None = status.get("conditions")
+        if listed is not None:
+            found: Object
+            for found in listed:
+                type_: str = found["type"]
+                if type_ == kind:
+                    return found
     return None
 
 
 def is_true(workload: Workload, kind: str) -> bool:
     """Whether the condition is there and True."""
     status: Object | None = workload.get("status")
-    if status:
-        found: Object
-        for found in status.get("conditions") or ():
-            if found["type"] == kind:
-                return found["status"] == "True"  # type: ignore[no-any-return]
+    if status is not None:
+        listed: list[Any] | None = status.get("conditions")
+        if listed is not None:
+            found: Object
+            for found in listed:
+                type_: str = found["type"]
+                if type_ == kind:
+                    value: str = found["status"]
+                    return value == "True"
     return False
+
+
+def holding(workload: Workload) -> int:
+    """Which conditions are True, as the sum of HOLDS_QUOTA and so on: for those who ask for several."""
+    result = 0
+    status: Object | None = workload.get("status")
+    if status is not None:
+        listed: list[Any] | None = status.get("conditions")
+        if listed is not None:
+            found: Object
+            for found in listed:
+                value: str = found["status"]
+                if value == "True":
+                    bit: int = _BITS.get(found["type"], 0)
+                    result |= bit
+    return result
 
 
 def is_false(workload: Workload, kind: str) -> bool:

@@ -28,6 +28,7 @@ from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.compression import Compressed, Compressor
 from pykueue.kube.errors import ApiError
+from pykueue.kube.indexes import Index, KeyFunction, move_in
 
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"
@@ -46,16 +47,14 @@ ABSENT_POLL = 5.0
 SHORT_WATCH = 1.0
 #: Objects of one cache, the last stored, that are not packed yet.
 RECENT = 500
+#: Packed objects of one cache, the last read, that are kept unpacked as well.
+OPENED = 64
 
 #: Called with the kind of change, the object before (None for ADDED) and after (None for DELETED).
 Handler = Callable[[str, Any, Any], None]
 #: How an object is kept that is seldom read; None as it is.
 Packing = Literal["text", "compressed"] | None
-KeyFunction = Callable[[Any], Iterable[Hashable]]
 Objects = list[Any]
-
-#: Fields of metadata, beside those that never change, that indexes `of_metadata` look at.
-_INDEXED = ("labels", "annotations", "ownerReferences", "deletionTimestamp")
 
 log = logging.getLogger(__name__)
 
@@ -80,14 +79,6 @@ class _Entry:
         if type(kept) is not bytes:
             return kept
         return orjson.loads(kept if self.dictionary is None else Compressed(kept, self.dictionary).text)
-
-
-class _Index(NamedTuple):
-    key_function: KeyFunction
-    #: index key -> object keys, in the order in which they came (a dict, for its order)
-    keys: dict[Hashable, dict[Key, None]]
-    #: Whether the keys follow from the fields of metadata in `_INDEXED` alone.
-    of_metadata: bool
 
 
 class _Listing(NamedTuple):
@@ -139,9 +130,11 @@ class Informer:
         self._optional = optional
         self._compressor = Compressor()
         self._entries: dict[Key, _Entry] = {}
+        #: Packed entries that were read last, with the objects in them: what is read is often written next.
+        self._opened: dict[Key, tuple[_Entry, Any]] = {}
         #: Entries that are not packed although `pack` may say so; the first is packed next.
         self._unpacked: OrderedDict[Key, None] = OrderedDict()
-        self._indexes: dict[str, _Index] = {}
+        self._indexes: dict[str, Index] = {}
         self._handlers: list[tuple[int, Handler]] = []
         self._version: str | None = None
         self._is_served = True
@@ -156,8 +149,24 @@ class Informer:
 
     def get(self, namespace: str | None, name: str) -> Any | None:
         """The cached object, or None."""
-        entry = self._entries.get((namespace or "", name))
-        return None if entry is None else entry.object
+        key = (namespace or "", name)
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        kept = entry.kept
+        return kept if type(kept) is not bytes else self._opened_again(key, entry)
+
+    def _opened_again(self, key: Key, entry: _Entry) -> Any:
+        """An object that is packed, which may have been read before."""
+        opened = self._opened
+        known = opened.get(key)
+        if known is not None and known[0] is entry:
+            return known[1]
+        obj = entry.object
+        if len(opened) >= OPENED:
+            del opened[next(iter(opened))]
+        opened[key] = (entry, obj)
+        return obj
 
     def keys(self) -> tuple[Key, ...]:
         """The keys of all cached objects."""
@@ -169,17 +178,15 @@ class Informer:
             return [entry.object for entry in self._entries.values()]
         return [entry.object for key, entry in self._entries.items() if key[0] == namespace]
 
-    def add_index(self, name: str, key_function: KeyFunction, *, of_metadata: bool = False) -> None:
-        """Keep objects findable by the keys `key_function` gives them; the same name twice is one index.
-
-        `of_metadata` says that the keys follow from an object's name, labels, annotations, owners and
-        deletionTimestamp: they are not computed again while these stay as they are.
-        """
+    def add_index(
+        self, name: str, key_function: KeyFunction, *, of_metadata: bool = False, of_spec: bool = False
+    ) -> None:
+        """Keep objects findable by the keys `key_function` gives them; the same name twice is one index."""
         if name in self._indexes:
             return
-        index = self._indexes[name] = _Index(key_function, {}, of_metadata)
+        index = self._indexes[name] = Index(key_function, of_metadata, of_spec)
         for key, entry in self._entries.items():
-            _index_add(index, key, entry.object)
+            index.add(key, entry.object)
 
     def by_index(self, name: str, key: Hashable) -> Objects:
         """The objects that have `key` in that index, in the order in which they got it."""
@@ -448,18 +455,12 @@ class Informer:
         self._keep(key, entry)
         if known is None:
             for index in self._indexes.values():
-                _index_add(index, key, new)
+                index.add(key, new)
             self._notify(ADDED, None, new)
             return
-        old = known.object
-        unmoved: bool | None = None
-        for index in self._indexes.values():
-            if index.of_metadata:
-                if unmoved is None:
-                    unmoved = _same_metadata(old, new)
-                if unmoved:
-                    continue
-            _index_move(index, key, old, new)
+        opened = self._opened.pop(key, None)
+        old = known.object if opened is None or opened[0] is not known else opened[1]
+        move_in(self._indexes.values(), key, old, new)
         self._notify(MODIFIED, old, new)
 
     def _delete(self, key: Key, last: _Entry | None) -> None:
@@ -467,10 +468,10 @@ class Informer:
         if known is None:
             return
         self._unpacked.pop(key, None)
+        self._opened.pop(key, None)
         before = known.object
         for index in self._indexes.values():
-            for index_key in index.key_function(before):
-                _index_remove(index, key, index_key)
+            index.remove(key, before)
         self._notify(DELETED, before if last is None else last.object, None)
 
     def _notify(self, type_: str, old: Any, new: Any) -> None:
@@ -524,42 +525,6 @@ def _older(version: int | str, other: int | str, unknown: bool = True) -> bool:
     if isinstance(version, int) and isinstance(other, int):
         return version < other
     return unknown and version != other
-
-
-def _same_metadata(old: Any, new: Any) -> bool:
-    """Whether the keys of indexes `of_metadata` are the same."""
-    before, after = old["metadata"], new["metadata"]
-    for field in _INDEXED:
-        one, other = before.get(field), after.get(field)
-        if one is not other and one != other:
-            return False
-    return True
-
-
-def _index_add(index: _Index, key: Key, obj: Any) -> None:
-    for index_key in index.key_function(obj):
-        index.keys.setdefault(index_key, {})[key] = None
-
-
-def _index_remove(index: _Index, key: Key, index_key: Hashable) -> None:
-    found = index.keys.get(index_key)
-    if found is not None:
-        found.pop(key, None)
-        if not found:
-            del index.keys[index_key]
-
-
-def _index_move(index: _Index, key: Key, old: Any, new: Any) -> None:
-    """An object that keeps an index key keeps its place under it."""
-    found, given = index.key_function(old), index.key_function(new)
-    if found == given:
-        return  # most often, and without a copy
-    before, after = list(found), list(given)
-    for index_key in set(before).difference(after):
-        _index_remove(index, key, index_key)
-    for index_key in after:
-        if index_key not in before:
-            index.keys.setdefault(index_key, {})[key] = None
 
 
 class InformerFactory:

@@ -206,11 +206,11 @@ class Cluster:
         self.owner_events = OwnerEvents(self.workloads, self.kinds)
 
     def _add_indexes(self) -> None:
-        self.workloads.add_index("owner", indexes.owner_keys)
+        self.workloads.add_index("owner", indexes.owner_keys, of_metadata=True)
         self.workloads.add_index("unfinished", indexes.unfinished_keys)
         self.workloads.add_index("queue", indexes.queue_keys)
         self.workloads.add_index("clusterQueue", indexes.cluster_queue_keys)
-        self.workloads.add_index("priorityClass", indexes.priority_class_keys)
+        self.workloads.add_index("priorityClass", indexes.priority_class_keys, of_spec=True)
         self.workloads.add_index("host", assigned_hosts)
         self.workloads.add_index("slice", indexes.placed_slice_keys)
         self.local_queues.add_index("clusterQueue", lambda queue: [get(queue, "spec", "clusterQueue") or ""])

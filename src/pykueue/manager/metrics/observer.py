@@ -345,26 +345,30 @@ class Observer:
 
         Quota is held and lost by variants; their parent says when the pods of its job were ready and ended.
         """
-        if not has_variants(new):
-            self._quota_changed(old, new)
-        if parent_reference(new) is None:
-            self._pods_changed(old, new)
-
-    def _quota_changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        held, holds = conditions.has_quota(old), conditions.has_quota(new)
-        is_admitted = conditions.is_admitted(new) and not conditions.is_admitted(old)
-        series = self._series_of(new) if is_admitted or (holds and not held) else None
-        if series is not None and not held and holds:
-            waited = conditions.since(new, conditions.QUOTA_RESERVED) - _queued_since(new)
-            self._count("quota_reserved", series)
-            self._observe("quota_reserved_wait_time", series, waited)
-        if series is not None and is_admitted:
-            self._was_admitted(new, series)
-        if not conditions.is_evicted(new) or not held:
+        before, after = conditions.holding(old), conditions.holding(new)
+        if before == after:
             return
-        if not conditions.is_evicted(old):
+        if not has_variants(new):
+            self._quota_changed(old, new, before, after)
+        if parent_reference(new) is None:
+            self._pods_changed(new, after & ~before, after)
+
+    def _quota_changed(self, old: Mapping[str, Any], new: Mapping[str, Any], before: int, after: int) -> None:
+        held = before & conditions.HOLDS_QUOTA
+        came = after & ~before
+        if came & (conditions.HOLDS_QUOTA | conditions.IS_ADMITTED):
+            series, queued = self._series_of(new), _queued_since(new, after)
+            reserved = conditions.since(new, conditions.QUOTA_RESERVED)
+            if came & conditions.HOLDS_QUOTA:
+                self._count("quota_reserved", series)
+                self._observe("quota_reserved_wait_time", series, reserved - queued)
+            if came & conditions.IS_ADMITTED:
+                self._was_admitted(new, series, queued, reserved)
+        if not after & conditions.IS_EVICTED or not held:
+            return
+        if came & conditions.IS_EVICTED:
             self._was_evicted(old, new)
-        if not holds:
+        if not after & conditions.HOLDS_QUOTA:
             seconds = conditions.since(new, conditions.QUOTA_RESERVED) - conditions.since(
                 new, conditions.EVICTED
             )
@@ -372,18 +376,14 @@ class Observer:
             labels = (queue, reason, *self._of_queue(queue))
             self._eviction_latency.observe(labels, max(0.0, seconds))
 
-    def _pods_changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        if (
-            self._waits
-            and conditions.is_true(new, conditions.PODS_READY)
-            and not conditions.is_true(old, conditions.PODS_READY)
-        ):
+    def _pods_changed(self, new: Mapping[str, Any], came: int, after: int) -> None:
+        if self._waits and came & conditions.HAS_PODS_READY:
             self._became_ready(new)
-        if conditions.is_finished(new) and not conditions.is_finished(old):
+        if came & conditions.IS_FINISHED:
             series = self._series_of(new)
             self._count("finished", series)
             self._audit_backfill(new)
-            if conditions.is_admitted(new):
+            if after & conditions.IS_ADMITTED:
                 past = int(get(new, "status", "accumulatedPastExecutionTimeSeconds") or 0)
                 ran = conditions.since(new, conditions.FINISHED) - conditions.since(new, conditions.ADMITTED)
                 self._observe("execution_time", series, past + ran)
@@ -398,16 +398,17 @@ class Observer:
         queue, proof = conditions.cluster_queue(workload), str(found.get("reason"))
         self._backfilled.inc((queue, proof, "kept" if kept else "broken", self._role))
 
-    def _was_admitted(self, workload: Mapping[str, Any], series: _Series) -> None:
+    def _was_admitted(
+        self, workload: Mapping[str, Any], series: _Series, queued: float, reserved: float
+    ) -> None:
         at = conditions.since(workload, conditions.ADMITTED)
         self._count("admitted", series)
-        self._observe("admission_wait_time", series, at - _queued_since(workload))
-        checked = at - conditions.since(workload, conditions.QUOTA_RESERVED)
-        self._observe("admission_checks_wait_time", series, checked)
-        queue = self._cluster.cluster_queues.get("", conditions.cluster_queue(workload))
+        self._observe("admission_wait_time", series, at - queued)
+        self._observe("admission_checks_wait_time", series, at - reserved)
+        name, priority = series.cluster_queue[:2]
+        queue = self._cluster.cluster_queues.get("", name)
         for cohort in cohorts_above(self._cluster, str(get(queue or {}, "spec", "cohortName") or "")):
-            labels = (cohort, _priority_class(workload), self._role, *self._custom.cohort(cohort))
-            self._cohort_admitted.inc(labels)
+            self._cohort_admitted.inc((cohort, priority, self._role, *self._custom.cohort(cohort)))
 
     def _became_ready(self, workload: Mapping[str, Any]) -> None:
         if conditions.reason(workload, conditions.PODS_READY) != "Started":
@@ -508,9 +509,9 @@ def _local_queue(workload: Mapping[str, Any]) -> tuple[str, str]:
     return (workload["metadata"].get("namespace") or "", str(get(workload, "spec", "queueName") or ""))
 
 
-def _queued_since(workload: Mapping[str, Any]) -> float:
+def _queued_since(workload: Mapping[str, Any], holding: int) -> float:
     """The creation, or the last time the workload was requeued."""
-    if conditions.is_true(workload, conditions.REQUEUED):
+    if holding & conditions.IS_REQUEUED:
         return conditions.since(workload, conditions.REQUEUED)
     text = workload["metadata"].get("creationTimestamp")
     return parse_time(text) if text else 0.0

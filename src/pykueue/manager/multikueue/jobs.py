@@ -91,13 +91,16 @@ class RemoteJobs:
 
     def _set_of(self, workload: Object) -> tuple[Informer, str] | None:
         """The kind and the name of the set that a group Workload was made for."""
-        kind = annotations_of(workload).get(names.JOB_OWNER_GVK_ANNOTATION, "").rpartition("Kind=")[2]
-        name = annotations_of(workload).get(names.JOB_OWNER_NAME_ANNOTATION, "")
+        annotations = annotations_of(workload)
+        name = annotations.get(names.JOB_OWNER_NAME_ANNOTATION)
+        if not name:
+            return None
+        kind = annotations.get(names.JOB_OWNER_GVK_ANNOTATION, "").rpartition("Kind=")[2]
         for known, informer in (
             (STATEFUL_SET, self._cluster.stateful_sets),
             (LEADER_WORKER_SET, self._cluster.leader_worker_sets),
         ):
-            if informer is not None and name and kind == known.resource.kind:
+            if informer is not None and kind == known.resource.kind:
                 return informer, name
         return None
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pykueue.api import conditions
 from pykueue.api.objects import Object, get
 from pykueue.api.topologies import HOSTNAME
+
+_ENDED: Final = conditions.IS_FINISHED | conditions.IS_EVICTED
 
 
 def pod_set_assignments(workload: Mapping[str, Any]) -> Iterator[Object]:
@@ -20,12 +22,10 @@ def pod_set_assignments(workload: Mapping[str, Any]) -> Iterator[Object]:
 def is_placed(workload: Mapping[str, Any]) -> bool:
     """Whether it is admitted, goes on, and has a topology assignment."""
     # Asked at every event, and few Workloads have one.
-    for _ in pod_set_assignments(workload):
-        return (
-            conditions.may_run(workload)
-            and not conditions.is_finished(workload)
-            and not conditions.is_evicted(workload)
-        )
+    for given in get(workload, "status", "admission", "podSetAssignments") or ():
+        if given.get("topologyAssignment"):
+            held = conditions.HOLDS_QUOTA | conditions.IS_ADMITTED
+            return conditions.holding(workload) & (held | _ENDED) == held
     return False
 
 

@@ -237,9 +237,10 @@ class Scheduler:
                     case Requeue():
                         self._requeues[decision.key] = decision
                         self._requeues_wake.set()
-                        requeued = self._cluster.workload(_key(decision.key))
-                        if decision.explanation.problem and requeued is not None:
-                            self._reservations.problem_found(requeued)
+                        if decision.explanation.problem:
+                            requeued = self._cluster.workload(_key(decision.key))
+                            if requeued is not None:
+                                self._reservations.problem_found(requeued)
                     case Assign():
                         seen = self._cluster.workload(_key(decision.key)) or {}
                         self._assigning[_key(decision.key)] = get(seen, "status", "admission")
@@ -484,8 +485,7 @@ class Scheduler:
         """Whether it is still in its queue: what was decided a moment ago may have been overtaken."""
         return (
             conditions.is_active(workload)
-            and not conditions.is_finished(workload)
-            and not conditions.has_quota(workload)
+            and not conditions.holding(workload) & (conditions.IS_FINISHED | conditions.HOLDS_QUOTA)
             and not (self._admission_gates and conditions.is_gated(workload))
             and not is_deleting(workload)
         )

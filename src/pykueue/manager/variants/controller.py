@@ -64,16 +64,15 @@ class VariantController:
         self._add(old if new is None else new)
 
     def _add(self, workload: Mapping[str, Any]) -> None:
-        namespace, name = key_of(workload)
         parent = variants.parent_reference(workload)
         if parent is not None:
-            self.controller.queue.add((namespace, str(parent.get("name"))))
+            self.controller.queue.add((key_of(workload)[0], str(parent.get("name"))))
         elif variants.has_variants(workload) or (
             self._is_on
             and not conditions.is_finished(workload)
             and _policy(self._queue(workload)) is not None
         ):
-            self.controller.queue.add((namespace, name))
+            self.controller.queue.add(key_of(workload))
 
     def _cluster_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         queue = old if new is None else new

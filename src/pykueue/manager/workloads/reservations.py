@@ -174,14 +174,15 @@ class Reservations:
 
 def _shows_admission(workload: Object) -> bool:
     """Whether it has quota and is, or with other answers of its checks would be, admitted."""
-    if conditions.is_finished(workload) or not conditions.has_quota(workload):
+    holding = conditions.holding(workload)
+    if not holding & conditions.HOLDS_QUOTA or holding & conditions.IS_FINISHED:
         return False
     if not get(workload, "status", "admission"):
         return False
     checks = get(workload, "status", "admissionChecks") or ()
     if replaced_key(workload) is not None:
         return True  # its elastic job runs on while the checks of its growth are answered
-    return conditions.is_admitted(workload) or any(check.get("state") != "Ready" for check in checks)
+    return bool(holding & conditions.IS_ADMITTED) or any(check.get("state") != "Ready" for check in checks)
 
 
 def _is_same(one: Object, other: Object) -> bool:
