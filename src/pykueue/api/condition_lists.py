@@ -48,16 +48,16 @@ def set_condition(
 ) -> list[dict[str, Any]]:
     """New list (of manifests, for writing back) with that condition set, in its old place or at the end.
 
-    lastTransitionTime moves to `now` (seconds since 1970) only when the status changes; `fields` are further
-    fields of the condition's kind.
+    The other conditions are shared with the old list. lastTransitionTime moves to `now` (seconds since 1970)
+    only when the status changes; `fields` are further fields of the condition's kind.
     """
     if observed_generation:
         fields["observedGeneration"] = observed_generation
-    result: list[dict[str, Any]] = []
+    result: list[Any] = []
     placed = False
     for condition in conditions:
         if condition.get("type") != type:
-            result.append(dict(condition))
+            result.append(condition)
             continue
         placed = True
         result.append(new_condition(condition, type, status, reason, message, now, **fields))
@@ -67,5 +67,6 @@ def set_condition(
 
 
 def remove_condition(conditions: Iterable[Mapping[str, Any]], type: str) -> list[dict[str, Any]]:
-    """New list (of manifests) without that condition."""
-    return [dict(condition) for condition in conditions if condition.get("type") != type]
+    """New list (of manifests) without that condition; the others are shared with the old list."""
+    result: list[Any] = [condition for condition in conditions if condition.get("type") != type]
+    return result

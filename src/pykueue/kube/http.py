@@ -143,8 +143,12 @@ class HttpTransport:
         connections = self.connections()
         if connections is not None:
             deadline = connections.time() + self._limit
-            async with self._reads if request.method == "GET" else self._writes:
+            places = self._reads if request.method == "GET" else self._writes
+            await places.acquire()
+            try:
                 answer = await connections.request(request.method, target, fields, body, deadline)
+            finally:
+                places.release()
             if not answer.redirects:
                 return answer
         other = self.through_aiohttp()

@@ -19,7 +19,7 @@ from pykueue.api.hybrid import flavors_of
 from pykueue.api.kueue.names import JOB_UID_LABEL
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of
 from pykueue.api.pending_reasons import PendingReason
-from pykueue.api.queue_specs import checks_for
+from pykueue.api.queue_specs import check_rules, checks_for
 from pykueue.clock import Clock, Recheck
 from pykueue.engine import Engine
 from pykueue.engine.decisions import Admit, Assign, Delay, Evict, Preempt, Requeue
@@ -311,9 +311,11 @@ class Scheduler:
     def _checks(self, workload: Mapping[str, Any], decision: Admit) -> list[Object]:
         """The checks that apply to the flavors it got, as far as they are known."""
         queue = self._cluster.cluster_queues.get("", decision.cluster_queue)
+        present = get(workload, "status", "admissionChecks") or ()
+        if not present and (queue is None or not check_rules(queue)):
+            return []
         assigned = [flavor for pods in decision.admission.pod_set_assignments for flavor in flavors_of(pods)]
         required = set() if queue is None else set(checks_for(queue, assigned))
-        present = get(workload, "status", "admissionChecks") or ()
         return transitions.synced_checks(present, required, self._clock.time())
 
     def _record_admission(self, workload: Object, decision: Admit) -> None:

@@ -105,9 +105,13 @@ def reserved(
     `backfilled` are reason and message of the condition Backfilled, where it starts before others.
     """
     queue = str(admission.get("clusterQueue"))
-    result = replaced(workload, ("status", "admission"), dict(admission))
-    result = replaced(result, ("status", "resourceRequests"), None)
-    result = replaced(result, ("status", "admissionChecks"), checks or None)
+    status = dict(workload.get("status") or {})
+    status["admission"] = dict(admission)
+    status.pop("resourceRequests", None)
+    status.pop("admissionChecks", None)
+    if checks:
+        status["admissionChecks"] = checks
+    result = {**workload, "status": status}
     message = f"Quota reserved in ClusterQueue {queue}"
     result = with_condition(result, QUOTA_RESERVED, "True", QUOTA_RESERVED, message, now)
     for kind in (EVICTED, PREEMPTED, BLOCKED_ON_GATES):
