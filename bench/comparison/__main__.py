@@ -41,6 +41,7 @@ FIGURES = {
     "manager_peak": "manager MB",
     "server_cpu": "server CPU s",
     "server_peak": "server MB",
+    "cpu": "load CPU s",
     "longest": "longest request s",
     "failed": "answers 5xx",
     "connections": "connections",
@@ -75,6 +76,7 @@ def main() -> int:
     parser.add_argument("--only", choices=("pykueue", "kueue"), help="one of the managers")
     parser.add_argument("--minimal", action="store_true", help="Kueue's program minimalkueue as its manager")
     parser.add_argument("--runner", type=Path, help="the program of Kueue's load runner")
+    parser.add_argument("--load-qps", type=float, help="writes per second of the load; the runner has 1000")
     parser.add_argument("--generator", type=Path, help="a file of its generator, which it plays instead")
     parser.add_argument("--in-memory", action="store_true", help="a server without its durable store")
     parser.add_argument("--plain-http", action="store_true", help="a server without TLS")
@@ -86,8 +88,11 @@ def main() -> int:
     if options.runner is not None and options.shape == "topology":
         parser.error("Kueue's runner has no nodes: it plays baseline and large")
     managers: dict[str, tuple[Manager, Load]] = {
-        "pykueue": (own_manager, own_load),
-        "kueue": (partial(kueue_manager, qps=options.qps), partial(own_load, releases=True)),
+        "pykueue": (own_manager, partial(own_load, qps=options.load_qps)),
+        "kueue": (
+            partial(kueue_manager, qps=options.qps),
+            partial(own_load, releases=True, qps=options.load_qps),
+        ),
     }
     if options.minimal:
         managers["kueue"] = (minimal_kueue_manager, managers["kueue"][1])

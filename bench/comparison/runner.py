@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import yaml
+from bench import usage
 from bench.engine import shapes
 
 #: Requests per second of the runner, and how many may come at once: those of Kueue's Makefile.
@@ -43,6 +44,7 @@ def runner_load(
                     tail = (folder / "runner.log").read_text(errors="replace")[-2000:]
                     raise RuntimeError(f"the runner ended with {process.returncode}: {tail}")
                 time.sleep(0.5)
+            cpu = usage.cpu(process.pid)
         finally:
             process.kill()
             process.wait()
@@ -57,6 +59,7 @@ def runner_load(
             evictions += int(each["num evictions"])
     return {
         "wall": ended - begun,
+        "cpu": cpu,
         "evictions": evictions,
         "waits": {kind: {"last admission": fmean(some) / 1000} for kind, some in sorted(waits.items())},
     }

@@ -42,7 +42,8 @@ from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.config import load as connect
 from pykueue.kube.informer import Informer
-from pykueue.kube.transport import MERGE_PATCH, Request
+from pykueue.kube.limiter import TokenBucket
+from pykueue.kube.transport import JSON, MERGE_PATCH, Request
 from pykueue.manager.workloads import transitions
 
 SHAPES = {"baseline": shapes.baseline, "large": shapes.large, "topology": topology.published}
@@ -95,8 +96,16 @@ class Figures:
 class Load:
     """One run of a shape against the server behind `client`."""
 
-    def __init__(self, client: Client, wire: Wire, shape: Shape, releases: bool = False) -> None:
+    def __init__(
+        self,
+        client: Client,
+        wire: Wire,
+        shape: Shape,
+        releases: bool = False,
+        limiter: TokenBucket | None = None,
+    ) -> None:
         self._client, self._wire, self._shape, self._releases = client, wire, shape, releases
+        self._limiter = limiter
         self._lives: dict[str, Life] = {}
         #: Writes to be made.
         self._work: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
@@ -227,6 +236,12 @@ class Load:
             work = await self._work.get()
             await work()
 
+    async def _send(self, method: str, path: str, body: Any, content_type: str = JSON) -> int:
+        """The status code of the answer; within the limit."""
+        if self._limiter is not None:
+            await self._limiter.acquire()
+        return await self._wire.send(method, path, body, content_type)
+
     async def _create(self, arrival: Arrival) -> None:
         workload = objects.workload(
             arrival.name,
@@ -242,10 +257,10 @@ class Load:
         life = self._lives[arrival.name] = Life(arrival, time.perf_counter())
         self.figures.own_writes += 1
         path = WORKLOADS.path(objects.NAMESPACE)
-        status = await self._wire.send("POST", path, manifest)
+        status = await self._send("POST", path, manifest)
         while status == 429:
             await asyncio.sleep(TOO_MANY)
-            status = await self._wire.send("POST", path, manifest)
+            status = await self._send("POST", path, manifest)
         if status != 201:
             raise RuntimeError(f"the creation of {arrival.name} was answered with {status}")
         due = self._started + arrival.at / 1000
@@ -286,7 +301,7 @@ class Load:
             patch = merge_patch(seen, wanted)
             patch.setdefault("metadata", {})["resourceVersion"] = seen["metadata"]["resourceVersion"]
             path = WORKLOADS.path(objects.NAMESPACE, name, "status")
-            status = await self._wire.send("PATCH", path, patch, MERGE_PATCH)
+            status = await self._send("PATCH", path, patch, MERGE_PATCH)
             if status == 200:
                 self.figures.own_writes += 1
                 return
@@ -296,12 +311,15 @@ class Load:
             await asyncio.sleep(0.01 if status == 409 else TOO_MANY)
 
 
-async def play(kubeconfig: Path, name: str, scale: float, releases: bool) -> Figures:
-    """One run against the server of a kubeconfig."""
-    transport, wire = await connect(kubeconfig), Wire(kubeconfig)
+async def play(
+    kubeconfig: Path, name: str, scale: float, releases: bool, qps: float | None = None
+) -> Figures:
+    """One run against the server of a kubeconfig; `qps` limits the writes per second."""
+    transport, wire, clock = await connect(kubeconfig), Wire(kubeconfig), Clock()
+    limiter = None if qps is None else TokenBucket(clock, qps, int(2 * qps))
     try:
         await wire.open(WORKERS)
-        load = Load(Client(transport, clock=Clock()), wire, SHAPES[name](scale), releases)
+        load = Load(Client(transport, clock=clock), wire, SHAPES[name](scale), releases, limiter)
         await load.set_up()
         return await load.run()
     finally:
@@ -315,8 +333,10 @@ def main() -> None:
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--releases", action="store_true", help="give back the quota of preempted Workloads")
+    parser.add_argument("--qps", type=float, help="limit of writes per second; twice as many come at once")
     options = parser.parse_args()
-    figures = uvloop.run(play(options.kubeconfig, options.shape, options.scale, options.releases))
+    run = play(options.kubeconfig, options.shape, options.scale, options.releases, options.qps)
+    figures = uvloop.run(run)
     print(json.dumps({name: getattr(figures, name) for name in Figures.__slots__}))
 
 

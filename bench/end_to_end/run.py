@@ -139,11 +139,17 @@ def minimal_kueue_manager(kubeconfig: Path, folder: Path) -> Iterator[int]:
 
 
 def own_load(
-    kubeconfig: Path, _folder: Path, shape: str, scale: float, releases: bool = False
+    kubeconfig: Path,
+    _folder: Path,
+    shape: str,
+    scale: float,
+    releases: bool = False,
+    qps: float | None = None,
 ) -> dict[str, Any]:
-    """The load of this benchmark, in a separate process; `releases` as there."""
+    """The load of this benchmark, in a separate process; `releases` and `qps` as there."""
     command = [sys.executable, "-m", "bench.end_to_end.load", str(kubeconfig), shape, "--scale", str(scale)]
     command += ["--releases"] if releases else []
+    command += ["--qps", str(qps)] if qps is not None else []
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     figures: dict[str, Any] = json.loads(run.stdout)
     return figures
