@@ -40,6 +40,9 @@ class CustomLabels:
             )
             self._reads.setdefault(label.source_kind, []).append(read)
 
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
     def names(self, *sources: Source) -> tuple[str, ...]:
         """What the labels are called on metrics of these kinds."""
         return tuple(name for source in sources for name in self._names.get(source, ()))

@@ -68,6 +68,8 @@ class Observer:
         configuration = cluster.configuration
         self._gates = configuration.gates
         self._waits = configuration.wait_for_pods_ready is not None
+        #: Labels of Workloads that were counted: one tuple for all metrics. None are kept with custom labels.
+        self._series: dict[tuple[str, str, str, str, str, bool], _Series] = {}
         self._register_cycles()
         self._register_evictions()
         self._register_life()
@@ -450,12 +452,24 @@ class Observer:
 
     def _series_of(self, workload: Mapping[str, Any]) -> _Series:
         queue, priority = conditions.cluster_queue(workload), _priority_class(workload)
-        of_cluster_queue = (queue, priority, *self._of_queue(queue))
         namespace, local = _local_queue(workload)
-        if not self._wants_local(namespace, local):
+        wants_local, role = self._wants_local(namespace, local), self._role
+        key = (queue, priority, namespace, local, role, wants_local)
+        known = self._series.get(key)
+        if known is None:
+            known = self._new_series(workload, key)
+            if not self._custom:
+                self._series[key] = known
+        return known
+
+    def _new_series(self, workload: Mapping[str, Any], key: tuple[str, str, str, str, str, bool]) -> _Series:
+        queue, priority, namespace, local, _, wants_local = key
+        of_cluster_queue = (queue, priority, *self._of_queue(queue))
+        if not wants_local:
             return _Series(of_cluster_queue, None, None)
         of_local_queue = (local, namespace, priority, *self._of_local(namespace, local))
-        return _Series(of_cluster_queue, of_local_queue, of_local_queue + self._custom.workload(workload))
+        apart = self._custom.workload(workload)
+        return _Series(of_cluster_queue, of_local_queue, of_local_queue + apart if apart else of_local_queue)
 
     def _count(self, name: str, series: _Series) -> None:
         self._counts[name].inc(series.cluster_queue)

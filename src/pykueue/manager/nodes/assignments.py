@@ -21,8 +21,10 @@ def pod_set_assignments(workload: Mapping[str, Any]) -> Iterator[Object]:
 
 def is_placed(workload: Mapping[str, Any]) -> bool:
     """Whether it is admitted, goes on, and has a topology assignment."""
-    # Asked at every event, and few Workloads have one.
-    for given in get(workload, "status", "admission", "podSetAssignments") or ():
+    # Asked several times at every event, and few Workloads have one: hence no helper.
+    status = workload.get("status")
+    admission = status.get("admission") if status else None
+    for given in (admission.get("podSetAssignments") or ()) if admission else ():
         if given.get("topologyAssignment"):
             held = conditions.HOLDS_QUOTA | conditions.IS_ADMITTED
             return conditions.holding(workload) & (held | _ENDED) == held
