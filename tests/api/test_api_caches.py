@@ -14,6 +14,8 @@ SOURCE = Path(pykueue.__file__).parent
 #: Functions kept by `lru_cache` or `cache`, and why their arguments are bounded.
 KNOWN = {
     "api/caching.py": "bounded by LONGEST_KEY",
+    "api/quantity.py:of": "numbers",
+    "api/quantity.py:of_milli": "numbers",
     "api/times.py:_format_second": "numbers",
     "extras.py:installed": "names of the program",
     "engine/lifecycle.py:_stamp": "numbers",

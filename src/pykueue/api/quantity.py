@@ -9,7 +9,7 @@ of 64 bits.
 from __future__ import annotations
 
 import re
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from typing import Any, Final, Literal
 
 from pykueue.api.caching import cached_by_text
@@ -76,11 +76,13 @@ class Quantity:
         return (Quantity, (self.nanos, self.format))
 
     @staticmethod
+    @lru_cache(maxsize=1024)
     def of(value: int, format: Format = "DecimalSI") -> Quantity:
         """A whole amount in base units (cores, bytes, pieces)."""
         return Quantity(value * _NANO, format)
 
     @staticmethod
+    @lru_cache(maxsize=1024)
     def of_milli(value: int) -> Quantity:
         """An amount in thousandths, as cpu is counted."""
         return Quantity(value * 1_000_000)
