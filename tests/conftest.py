@@ -1,4 +1,4 @@
-"""The garbage collector of a test session as in the processes of pykueue, and tests of compiled modules."""
+"""The garbage collector of a test session, and tests of compiled modules."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Generator
 
 import pytest
 
-from pykueue.cli.process import collect_less_often
 from pykueue.extras import engine_is_compiled
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Modules and tests live as long as the session: they are not searched for garbage again and again."""
-    collect_less_often()
+    """Modules and tests live as long as the session: they are not searched for garbage again and again.
+
+    Unlike the processes of pykueue, each test leaves a whole cluster behind: all is searched sooner.
+    """
+    gc.set_threshold(50_000, 10, 10)
     gc.disable()
     try:
         return (yield)

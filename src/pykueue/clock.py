@@ -210,11 +210,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual_time += seconds
 
 
+class _LoopClock(Clock):
+    """The clock of one virtual loop, which is not looked up each time: clocks are read for every request."""
+
+    def __init__(self, loop: VirtualLoop, epoch: float) -> None:
+        super().__init__(epoch)
+        self._start = epoch
+        self._loop = loop
+
+    def time(self) -> float:
+        return self._start + self._loop._virtual_time
+
+    def monotonic(self) -> float:
+        return self._loop._virtual_time
+
+
 def run_virtual(main: Callable[[Clock], Coroutine[Any, Any, T]], start: datetime = VIRTUAL_EPOCH) -> T:
     """Run `main(clock)` to its end in virtual time that begins at `start`.
 
     Raises StalledError when nothing can ever happen again before `main` has ended.
     """
-    clock = Clock(epoch=start.timestamp())
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    loop = VirtualLoop()
+    clock = _LoopClock(loop, start.timestamp())
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(main(clock))

@@ -136,10 +136,15 @@ class Client:
         subresource: str | None = None,
         dry_run: bool = False,
         field_manager: str | None = None,
+        given: bool = False,
     ) -> Object:
-        """Change parts of an object; `content_type` is one of the patch kinds of `kube.transport`."""
+        """Change parts of an object; `content_type` is one of the patch kinds of `kube.transport`.
+
+        With `given` nothing in the patch is changed afterwards (`kube.transport.Request`).
+        """
         path = resource.path(namespace, name, subresource)
-        return await self._object("PATCH", path, write_options(dry_run, field_manager), patch, content_type)
+        query = write_options(dry_run, field_manager)
+        return await self._object("PATCH", path, query, patch, content_type, given)
 
     async def apply(
         self,

@@ -203,7 +203,8 @@ class EventRecorder:
                 "message": pending.note,
             }
             try:
-                await self._client.patch(EVENTS, _name(regarding, seen.stamp), namespace, change)
+                name = _name(regarding, seen.stamp)
+                await self._client.patch(EVENTS, name, namespace, change, given=True)
             except ApiError as error:
                 if not error.not_found:
                     raise

@@ -23,7 +23,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 class Request:
     """One API request. `body` is a JSON-able value, or None for no body; `accept` the form of the answer.
 
-    With `given` the body, and all in it, is never changed again: a server in the same process may keep it.
+    With `given` the body, and all in it, is never changed again, and no list in it holds an object with a
+    null: a server in the same process may keep it.
     """
 
     method: str

@@ -68,6 +68,7 @@ from pykueue.kube.informer import Handler, Informer, Packing
 
 from . import indexes
 from .ancestors import MAX_OWNERS, Owner, dispatched_externals, external_resources
+from .awaited_pods import AwaitedPods
 from .configuration import Configuration
 from .connection import Connection
 from .nodes.assignments import assigned_hosts
@@ -170,6 +171,7 @@ class Cluster:
         self.job_pods = informer(
             PODS, label_selector=indexes.POD_OWNER_LABELS[0], field_selector=LIVE_PODS, transform=pod_outline
         )
+        self.awaited_pods = AwaitedPods(self.job_pods)
         #: Nodes, and the pods on them, for topology-aware scheduling.
         self.nodes = NodeCaches(connection, self.flavors, configuration.gates["TopologyAwareScheduling"])
         self._elastic_jobs = configuration.gates["ElasticJobsViaWorkloadSlices"]

@@ -34,7 +34,7 @@ class InProcessTransport:
             request.method, target, request.query, self._user, None, request.content_type, self._agent
         )
         if request.given:
-            call.body = request.body
+            call.body, call.body_nulls = request.body, False
         elif request.body is not None:
             call.body, call.body_nulls = own_copy(request.body)
         return call

@@ -151,8 +151,8 @@ class Pipeline:
 
     async def handle(self, call: Call) -> Answer | Listing:
         """Carry out one request (anything but a watch)."""
-        loop, code, verb = asyncio.get_running_loop(), 500, call.verb()
-        start = loop.time()
+        code, verb = 500, call.verb()
+        start = self.clock.monotonic()
         try:
             refusal: ApiError | None = None
             try:
@@ -182,7 +182,7 @@ class Pipeline:
         finally:
             if verb == "patch" and call.content_type == APPLY_PATCH:
                 verb = "apply"
-            self.metrics.request(call, verb, code, loop.time() - start)
+            self.metrics.request(call, verb, code, self.clock.monotonic() - start)
 
     async def _handle(self, call: Call, verb: str) -> Answer | Listing:
         self.authorizer.check(call, verb)

@@ -59,11 +59,14 @@ AGE_COLUMN = Column("Age")
 class Context(Protocol):
     """What a hook may use besides the object: the time, random numbers, the user, other objects."""
 
-    #: Seconds since 1970.
-    now: float
     rng: random.Random
     user: str
     dry_run: bool
+
+    @property
+    def now(self) -> float:
+        """Seconds since 1970."""
+        ...
 
     def lookup(self, group: str, plural: str, namespace: str, name: str) -> Object | None:
         """Another stored object, or None. `namespace` is empty for cluster-scoped kinds."""

@@ -50,8 +50,9 @@ class Behaviour(NamedTuple):
 
     def over(self, other: Behaviour) -> Behaviour:
         """This where it says something, `other` elsewhere."""
-        given = {field: value for field, value in self._asdict().items() if value is not None}
-        return other._replace(**given)
+        return Behaviour._make(
+            its if mine is None else mine for mine, its in zip(self, other, strict=True)
+        )
 
 
 def _exit_code(text: str) -> tuple[int, ...]:

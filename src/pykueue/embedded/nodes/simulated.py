@@ -131,8 +131,14 @@ class SimulatedNodes:
             return
         if old is None:
             self._meet(new)
-        if not self._noting:
+        if not self._noting and not self._is_done_with(new):
             self._pod_work.queue.add(key_of(new))
+
+    def _is_done_with(self, pod: Object) -> bool:
+        """Whether a pod has ended and nothing of it is left to be done: others may still change it."""
+        if (pod.get("status") or {}).get("phase") not in _TERMINAL or is_deleting(pod):
+            return False
+        return pod["metadata"]["uid"] not in self._lives
 
     def _meet(self, pod: Object) -> None:
         """A pod that was there before this program was: what it has, and when it ran."""
@@ -256,7 +262,7 @@ class SimulatedNodes:
         metadata = pod["metadata"]
         patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
         written = await self._client.patch(
-            PODS, metadata["name"], metadata["namespace"], patch, subresource="status"
+            PODS, metadata["name"], metadata["namespace"], patch, subresource="status", given=True
         )
         self._note(written)
         return written

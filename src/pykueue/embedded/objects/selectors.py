@@ -118,16 +118,20 @@ class Filter:
         """Whether the selection depends on more than the object's key (a namespace is part of the key)."""
         return self._labels is not None or bool(self._fields)
 
-    @property
-    def of_labels(self) -> bool:
-        """Whether the selection depends on the object's key and labels alone."""
-        return not self._fields
-
     def matches(self, obj: Object) -> bool:
         """Whether an object of the right namespace is selected."""
-        if self._labels is not None and not self._labels.matches(obj["metadata"].get("labels") or {}):
-            return False
-        return all((get(obj) == value) is equal for get, equal, value in self._fields)
+        return self.has_labels(obj) and self.has_fields(obj)
+
+    def has_labels(self, obj: Object) -> bool:
+        """Whether its labels are those that are selected."""
+        return self._labels is None or self._labels.matches(obj["metadata"].get("labels") or {})
+
+    def has_fields(self, obj: Object) -> bool:
+        """Whether its fields are those that are selected."""
+        for get, equal, value in self._fields:  # noqa: SIM110 (mostly there is none: much faster)
+            if (get(obj) == value) is not equal:
+                return False
+        return True
 
 
 def make_filter(

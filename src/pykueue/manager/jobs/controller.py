@@ -77,7 +77,6 @@ class JobController:
         self._warned: set[str] = set()
         self._matcher = WorkloadMatcher(context)
         self._composer = WorkloadComposer(context)
-        self._lifecycle = JobLifecycle(context)
         self._elastic = ElasticJobs(context)
         self.controller: Controller[Key] = Controller(
             f"{integration.kind.framework} controller",
@@ -86,9 +85,9 @@ class JobController:
             workers=workers,
             wait_for=[cluster.synced],
         )
+        self._lifecycle = JobLifecycle(context, self.controller.queue)
         self._subscriptions: list[tuple[Informer, Handler]] = [
             (self._jobs, self._job_changed),
-            (cluster.job_pods, self._pod_changed),
             (cluster.workload_priority_classes, self._priority_class_changed),
             (cluster.namespaces, self._namespace_changed),
             *self._elastic.subscriptions(self._elastic_pod_changed, self._owned_changed),
@@ -110,6 +109,7 @@ class JobController:
         for informer, handler in self._subscriptions:
             informer.off_event(handler)
         self._cluster.owner_events.unsubscribe(self._workload_changed)
+        self._cluster.awaited_pods.forget_all(self.controller.queue)
         self._reservations.off_agreement(self._status_restored)
 
     # What leads to work
@@ -126,11 +126,6 @@ class JobController:
             self._elastic.forget(job)
             self._composer.forget(job)
         self.controller.queue.add(key_of(job))
-
-    def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
-        pod = old if new is None else new
-        for key in self._lifecycle.awaiting(pod):
-            self.controller.queue.add(key)
 
     def _elastic_pod_changed(self, type_: str, old: Any, new: Any) -> None:
         for key in self._elastic.jobs_of(old if new is None else new):

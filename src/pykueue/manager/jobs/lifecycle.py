@@ -14,12 +14,13 @@ from pykueue.api import conditions
 from pykueue.api.jobkinds import has_pods_named_by_status, pod_selector
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, section
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced, section
 from pykueue.api.pods import LIVE_PODS
 from pykueue.api.resources import PODS
 from pykueue.jobs.base import MissingReferenceError
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 from pykueue.kube.events import NORMAL
+from pykueue.kube.workqueue import WorkQueue
 
 from . import pod_set_info
 from .context import JobContext
@@ -31,7 +32,8 @@ POD_POLL = 2.0
 class JobLifecycle:
     """Starts and stops the jobs of one kind."""
 
-    def __init__(self, context: JobContext) -> None:
+    def __init__(self, context: JobContext, queue: WorkQueue[Key]) -> None:
+        self._queue = queue
         self._integration = integration = context.integration
         self._cluster = context.cluster
         self._jobs = context.cluster.jobs[integration.kind.framework]
@@ -42,8 +44,6 @@ class JobLifecycle:
         self._queue_labels = gates["AssignQueueLabelsForPods"]
         self._elastic_jobs = integration.kind.elastic and gates["ElasticJobsViaWorkloadSlices"]
         self._topology = gates["TopologyAwareScheduling"]
-        #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
-        self._with_pods: dict[str, Key] = {}
         #: Whether pods are given the uid of their job, because nothing else names it for as long as they run.
         self._labels_pods = has_pods_named_by_status(integration.kind)
         #: Jobs that have stopped but for pods that go on.
@@ -52,20 +52,14 @@ class JobLifecycle:
     # Live pods
 
     def awaits_pods(self, job: Mapping[str, Any]) -> bool:
-        """Whether pods of the job go on, whatever its status says; `awaiting` names it when they change."""
+        """Whether pods of the job go on, whatever its status says; it is looked at again when they change."""
         uid = str(job["metadata"].get("uid"))
         key = key_of(job)
         if self._cluster.live_pods(key[0], uid):
-            self._with_pods[uid] = key
-        else:
-            self._with_pods.pop(uid, None)
-        return uid in self._with_pods
-
-    def awaiting(self, pod: Mapping[str, Any]) -> list[Key]:
-        """The jobs that have not stopped because of this pod."""
-        if not self._with_pods:
-            return []
-        return [self._with_pods[uid] for uid in labels_of(pod).values() if uid in self._with_pods]
+            self._cluster.awaited_pods.expect(uid, self._queue, key)
+            return True
+        self._cluster.awaited_pods.forget(uid, self._queue)
+        return False
 
     async def _has_pods(self, job: Mapping[str, Any]) -> bool:
         """Whether pods that carry the labels of the job's kind go on; the server is asked.
@@ -96,8 +90,7 @@ class JobLifecycle:
 
     def forget(self, job: Mapping[str, Any]) -> None:
         """The job is gone."""
-        uid = str(job["metadata"].get("uid"))
-        self._with_pods.pop(uid, None)
+        self._cluster.awaited_pods.forget(str(job["metadata"].get("uid")), self._queue)
 
     def is_injected(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
         """Whether its templates have what an admission added, which no Workload may ask for.

@@ -68,8 +68,6 @@ class WorkloadController:
         self._engine = engine
         #: By ClusterQueue: why it was inactive when its Workloads were last reconciled for that.
         self._problems: dict[str, tuple[str, ...]] = {}
-        #: Workloads by the uid of their job, which is gone, while pods of it go on.
-        self._with_pods: dict[str, Key] = {}
         self.controller: Controller[Key] = Controller(
             "workload controller", self.reconcile, clock=clock, workers=workers, wait_for=[cluster.synced]
         )
@@ -86,7 +84,6 @@ class WorkloadController:
             informer.on_event(self._context_changed)
         cluster.workload_priority_classes.on_event(self._priority_class_changed)
         cluster.on_job_event(self._job_changed)
-        cluster.job_pods.on_event(self._pod_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -108,11 +105,6 @@ class WorkloadController:
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         if type_ == DELETED:
             self._add_found("owner", old["metadata"].get("uid", ""))
-
-    def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
-        for uid in labels_of(old if new is None else new).values() if self._with_pods else ():
-            if uid in self._with_pods:
-                self.controller.queue.add(self._with_pods[uid])
 
     def _local_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         queue = old if new is None else new
@@ -340,10 +332,10 @@ class WorkloadController:
             return False
         uid = labels_of(workload).get(names.JOB_UID_LABEL, "")
         if self._cluster.left_pods(workload) and not self._has_job(workload):
-            self._with_pods[uid] = key_of(workload)
-        else:
-            self._with_pods.pop(uid, None)
-        return uid in self._with_pods
+            self._cluster.awaited_pods.expect(uid, self.controller.queue, key_of(workload))
+            return True
+        self._cluster.awaited_pods.forget(uid, self.controller.queue)
+        return False
 
     def _has_controller(self, workload: Mapping[str, Any]) -> bool:
         """Whether a controller stops its job when it is deleted, and then removes the finalizer.

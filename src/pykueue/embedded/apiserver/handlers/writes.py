@@ -171,8 +171,9 @@ class Writes:
         if namespace:
             self._check_namespace(endpoint, namespace, meta.get("name") or "")
             meta["namespace"] = namespace
-        meta["uid"] = core.uids.next(core.clock.time())
-        meta["creationTimestamp"] = core.now_text()
+        now = core.clock.time()
+        meta["uid"] = core.uids.next(now)
+        meta["creationTimestamp"] = metadata.time_text(int(now))
         obj = {**obj, "metadata": meta}
         obj = self._builtin.admit(endpoint, obj)
         meta = obj["metadata"]
@@ -204,9 +205,9 @@ class Writes:
         if existing is not None:
             raise self._taken(endpoint, existing, generated)
         if "fieldManager" in call.query and call.content_type != APPLY_PATCH:
-            form, now = endpoint.tracked, core.now_text()
+            form, at = endpoint.tracked, core.now_text()
             obj = track_create(
-                obj, options.manager, now, form.schema, form.api_version, kind.typed, kind.has_status
+                obj, options.manager, at, form.schema, form.api_version, kind.typed, kind.has_status
             )
         obj = kind.fill_status(kind.prepare_create(obj, context))
         if kind.has_status and not kind.typed:

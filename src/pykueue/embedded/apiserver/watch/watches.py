@@ -53,19 +53,13 @@ class Selection:
         """All objects there are now, as if they were new."""
         return [Event("ADDED", one, None) for one in self.endpoint.table.settled_records(self._namespace)]
 
-    def _matches(self, record: Record) -> bool:
-        return self._filter.matches(self.endpoint.from_storage(record.peek()))
-
-    def _same_labels(self, record: Record, previous: Record) -> bool:
-        """Whether both are selected or neither, as only their labels matter, which are the same."""
-        if not self._filter.of_labels:
-            return False
-        return record.peek()["metadata"].get("labels") is previous.peek()["metadata"].get("labels")
+    def _view(self, record: Record) -> Object:
+        return self.endpoint.from_storage(record.peek())
 
     def show(self, events: Iterable[Event]) -> list[Shown]:
         """The events as this watch sees them."""
         shown: list[Shown] = []
-        namespace, selective = self._namespace, self.selective
+        namespace, selective, selected = self._namespace, self.selective, self._filter
         if namespace is None and not selective:
             return [(event.type, event.record) for event in events]
         for event in events:
@@ -75,14 +69,20 @@ class Selection:
             if not selective:
                 shown.append((kind, record))
                 continue
-            now = self._matches(record)
+            new = self._view(record)
+            labelled = selected.has_labels(new)
+            now = labelled and selected.has_fields(new)
             if kind != "MODIFIED":
                 if now:
                     shown.append((kind, record))
                 continue
-            before = previous is not None and (
-                now if self._same_labels(record, previous) else self._matches(previous)
-            )
+            before = False
+            if previous is not None:
+                same = record.peek()["metadata"].get("labels") is previous.peek()["metadata"].get("labels")
+                if same and not labelled:
+                    continue  # neither is selected
+                old = self._view(previous)
+                before = (labelled if same else selected.has_labels(old)) and selected.has_fields(old)
             if now:
                 shown.append(("MODIFIED" if before else "ADDED", record))
             elif before and previous is not None:

@@ -133,7 +133,7 @@ async def change_metadata(client: Client, pods: Informer, pod: Object, change: O
     patch = {"metadata": {"uid": metadata["uid"], **change}}
     try:
         changed = await client.patch(
-            PODS, metadata["name"], metadata["namespace"], patch, content_type=STRATEGIC_PATCH
+            PODS, metadata["name"], metadata["namespace"], patch, content_type=STRATEGIC_PATCH, given=True
         )
     except ApiError as error:
         if error.not_found or (error.code in (409, 422) and "uid" in error.message.lower()):

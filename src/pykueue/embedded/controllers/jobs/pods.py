@@ -110,7 +110,8 @@ def _ready_since(status: Object) -> float:
 
 def pods_to_remove(active: list[Object], count: int, completions: int | None) -> list[Object]:
     """At least `count` of the active pods, and of an Indexed Job every one that has no index of its own."""
-    rest, chosen = active, []
+    rest: list[Object] = active
+    chosen: list[Object] = []
     if completions is not None:
         rest = []
         by_index: dict[int, list[Object]] = {}
@@ -121,9 +122,10 @@ def pods_to_remove(active: list[Object], count: int, completions: int | None) ->
             else:
                 by_index.setdefault(index, []).append(pod)
         for sharing in by_index.values():
-            ordered = sorted(sharing, key=removal_order)
-            chosen += ordered[:-1]
-            rest.append(ordered[-1])
+            if len(sharing) > 1:
+                sharing.sort(key=removal_order)
+                chosen += sharing[:-1]
+            rest.append(sharing[-1])
     if len(chosen) < count:
         chosen = chosen + sorted(rest, key=removal_order)[: count - len(chosen)]
     return chosen
