@@ -119,14 +119,15 @@ class Cluster:
             self.server.pipeline.runs_pods = "kube" in parts
         if "kube" in parts:
             runtimes = {"simulated", *(pool.runtime for pool in self._pools or ())}
+            controllers = Controllers(
+                self.transport("system:kube-controller-manager"),
+                clock,
+                _fork(rng),
+                pace=pace,
+                job_sets=self._serves_job_sets,
+            )
             self._parts += [
-                Controllers(
-                    self.transport("system:kube-controller-manager"),
-                    clock,
-                    _fork(rng),
-                    pace=pace,
-                    job_sets=self._serves_job_sets,
-                ),
+                controllers,
                 PodScheduler(
                     self.transport("system:kube-scheduler"),
                     clock,
@@ -140,7 +141,8 @@ class Cluster:
                 self._parts.append(Autoscaler(self.transport("system:cluster-autoscaler"), clock))
             if self._operators:
                 transport = self.transport("system:stand-in-operators")
-                self._parts.append(Operators(self._operators, transport, clock, _fork(rng)))
+                informers = controllers.informers
+                self._parts.append(Operators(self._operators, transport, clock, _fork(rng), informers))
             if "process" in runtimes:
                 if pods_folder is None:
                     raise ValueError("pools of the runtime `process` need a pods_folder")

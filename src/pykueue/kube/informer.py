@@ -571,6 +571,10 @@ class InformerFactory:
                 self._group.create_task(informer.run())
         return informer
 
+    def whole(self, resource: Resource) -> Informer | None:
+        """The cache of all objects of a resource as they are, if it was asked for."""
+        return self._informers.get((resource, None, None, None, None))
+
     async def run(self) -> None:
         """Keep all caches up to date until cancelled."""
         try:

@@ -1,8 +1,8 @@
 """Every object of the cluster, as far as deletion is concerned: identity, owners, finalizers.
 
-One watch per resource feeds it, and resources are discovered again whenever a CustomResourceDefinition
-changes. The garbage collector and the namespace controller read it. Events are left out: they neither own
-objects nor have owners, and there are many.
+One watch per resource feeds it, that of the other controllers where they have one. Resources are discovered
+again whenever a CustomResourceDefinition changes. The garbage collector and the namespace controller read it.
+Events are left out: they neither own objects nor have owners, and there are many.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from pykueue.api.objects import Object
@@ -17,7 +18,7 @@ from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.informer import Informer
+from pykueue.kube.informer import Handler, Informer, InformerFactory
 from pykueue.kube.transport import Request
 
 #: Seconds by which discovery follows a change of a definition, so that many changes cost one.
@@ -61,7 +62,6 @@ Listener = Callable[[Entry | None, Entry | None], None]
 def entry_of(resource: Resource, obj: Object) -> Entry:
     """The entry of an object."""
     metadata = obj["metadata"]
-    owners = metadata.get("ownerReferences") or ()
     return Entry(
         resource,
         metadata.get("namespace") or "",
@@ -69,21 +69,49 @@ def entry_of(resource: Resource, obj: Object) -> Entry:
         metadata["uid"],
         metadata["resourceVersion"],
         bool(metadata.get("deletionTimestamp")),
-        tuple(
-            Owner(
-                one["apiVersion"], one["kind"], one["name"], one["uid"], bool(one.get("blockOwnerDeletion"))
-            )
-            for one in owners
-        ),
+        _owners(metadata.get("ownerReferences") or ()),
         tuple(metadata.get("finalizers") or ()),
     )
 
 
-class Inventory:
-    """Keeps the entries of all objects up to date; run by `run`."""
+def _changed_entry(entry: Entry, old: Object, new: Object) -> Entry:
+    """The entry of an object that has changed, most often in nothing that is kept but its version."""
+    before, after = old["metadata"], new["metadata"]
+    owners, finalizers = after.get("ownerReferences"), after.get("finalizers")
+    return Entry(
+        entry.resource,
+        entry.namespace,
+        entry.name,
+        entry.uid,
+        after["resourceVersion"],
+        bool(after.get("deletionTimestamp")),
+        entry.owners if owners is before.get("ownerReferences") else _owners(owners or ()),
+        entry.finalizers if finalizers is before.get("finalizers") else tuple(finalizers or ()),
+    )
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+
+def _owners(references: Iterable[Object]) -> tuple[Owner, ...]:
+    return tuple(
+        Owner(one["apiVersion"], one["kind"], one["name"], one["uid"], bool(one.get("blockOwnerDeletion")))
+        for one in references
+    )
+
+
+class _Followed(NamedTuple):
+    """A resource that is followed."""
+
+    informer: Informer
+    handler: Handler
+    #: Runs the informer; None for one of the other controllers.
+    task: asyncio.Task[None] | None
+
+
+class Inventory:
+    """Keeps the entries of all objects up to date; run by `run`, beside `informers` of other controllers."""
+
+    def __init__(self, client: Client, informers: InformerFactory, clock: Clock) -> None:
         self._client = client
+        self._informers = informers
         self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._dependents: dict[str, dict[str, None]] = {}
@@ -91,7 +119,7 @@ class Inventory:
         #: All namespaced resources whose objects can be deleted, events included.
         self.namespaced: tuple[Resource, ...] = ()
         self._kinds: dict[tuple[str, str], Resource] = {}
-        self._watched: dict[Resource, tuple[Informer, asyncio.Task[None]]] = {}
+        self._followed: dict[Resource, _Followed] = {}
         self._listeners: list[Listener] = []
         self._discovery_listeners: list[Callable[[], None]] = []
         self._stale = asyncio.Event()
@@ -126,8 +154,8 @@ class Inventory:
     async def synced(self) -> None:
         """Wait until everything there was at the start is known."""
         await self._discovered.wait()
-        for informer, _ in list(self._watched.values()):
-            await informer.synced()
+        for one in list(self._followed.values()):
+            await one.informer.synced()
 
     # Following
 
@@ -187,21 +215,43 @@ class Inventory:
 
     def _follow(self, group: asyncio.TaskGroup, found: Iterable[Resource]) -> None:
         wanted = set(found)
-        for resource in [one for one in self._watched if one not in wanted]:
-            informer, task = self._watched.pop(resource)
-            task.cancel()
-            for entry in informer.list():
+        for resource in [one for one in self._followed if one not in wanted]:
+            informer, handler, task = self._followed.pop(resource)
+            informer.off_event(handler)
+            if task is not None:
+                task.cancel()
+            for entry in [one for one in self._entries.values() if one.resource == resource]:
                 self._note(entry, None)
         for resource in found:
-            if resource not in self._watched:
-                informer = Informer(self._client, resource, clock=self._clock, transform=_transform(resource))
-                informer.on_event(self._heard)
-                self._watched[resource] = (informer, group.create_task(informer.run()))
+            if resource not in self._followed:
+                self._followed[resource] = self._follow_one(group, resource)
 
-    def _heard(self, type_: str, old: Any, new: Any) -> None:
+    def _follow_one(self, group: asyncio.TaskGroup, resource: Resource) -> _Followed:
+        shared = self._informers.whole(resource)
+        if shared is not None:
+            handler = partial(self._heard_object, resource)
+            shared.on_event(handler)
+            return _Followed(shared, handler, None)
+        transform = partial(entry_of, resource)
+        informer = Informer(self._client, resource, clock=self._clock, transform=transform)
+        informer.on_event(self._heard)
+        return _Followed(informer, self._heard, group.create_task(informer.run()))
+
+    def _heard_object(self, resource: Resource, type_: str, old: Any, new: Any) -> None:
+        entry = None if old is None else self._entries.get(old["metadata"]["uid"])
+        if new is None:
+            if entry is not None:
+                self._heard(type_, entry, None)
+        elif entry is None:
+            self._heard(type_, None, entry_of(resource, new))
+        else:
+            self._heard(type_, entry, _changed_entry(entry, old, new))
+
+    def _heard(self, type_: str, old: Entry | None, new: Entry | None) -> None:
         self._note(old, new)
-        resource: Resource = (new or old).resource
-        if resource.group == CRDS.group and resource.plural == CRDS.plural:
+        entry = new or old
+        assert entry is not None
+        if entry.resource.group == CRDS.group and entry.resource.plural == CRDS.plural:
             self._stale.set()
 
     def _note(self, old: Entry | None, new: Entry | None) -> None:
@@ -220,13 +270,6 @@ class Inventory:
                 self._content.setdefault(new.namespace, {})[new.uid] = None
         for listener in self._listeners:
             listener(old, new)
-
-
-def _transform(resource: Resource) -> Callable[[Object], Entry]:
-    def transform(obj: Object) -> Entry:
-        return entry_of(resource, obj)
-
-    return transform
 
 
 def _discard(index: dict[str, dict[str, None]], key: str, uid: str) -> None:

@@ -85,8 +85,9 @@ class Controllers:
         job_sets: bool = True,
     ) -> None:
         client = Client(transport, clock=clock, page_size=None)
-        informers = InformerFactory(client, clock=clock)
-        inventory = Inventory(client, clock)
+        #: The watch caches of all of them.
+        self.informers = informers = InformerFactory(client, clock=clock)
+        inventory = Inventory(client, informers, clock)
 
         def recorder(component: str, through: Client) -> EventRecorder:
             return EventRecorder(through, clock, component, random.Random(rng.random()))

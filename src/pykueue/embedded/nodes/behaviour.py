@@ -50,9 +50,7 @@ class Behaviour(NamedTuple):
 
     def over(self, other: Behaviour) -> Behaviour:
         """This where it says something, `other` elsewhere."""
-        return Behaviour._make(
-            its if mine is None else mine for mine, its in zip(self, other, strict=True)
-        )
+        return Behaviour._make(its if mine is None else mine for mine, its in zip(self, other, strict=True))
 
 
 def _exit_code(text: str) -> tuple[int, ...]:

@@ -51,19 +51,28 @@ class _Work(NamedTuple):
 
 
 class Operators:
-    """Runs the stand-in operators of some kinds until cancelled."""
+    """Runs the stand-in operators of some kinds until cancelled.
+
+    With `informers`, which something else runs, they read from caches that others read from, too.
+    """
 
     def __init__(
-        self, operators: Iterable[Operator], transport: Transport, clock: Clock, rng: random.Random
+        self,
+        operators: Iterable[Operator],
+        transport: Transport,
+        clock: Clock,
+        rng: random.Random,
+        informers: InformerFactory | None = None,
     ) -> None:
         self._operators = tuple(operators)
         self._client = Client(transport, clock=clock, page_size=None)
         self._clock = clock
         self._rng = rng
-        self._factory = InformerFactory(self._client, clock=clock)
+        self._runs_informers = informers is None
+        self._informers = informers or InformerFactory(self._client, clock=clock)
         self._recorder = EventRecorder(self._client, clock, "stand-in-operator", random.Random(rng.random()))
         self._jobs = [self._informer(one.kind.resource) for one in self._operators]
-        self._definitions = self._factory.informer(CRDS, label_selector=LABEL)
+        self._definitions = self._informers.informer(CRDS, label_selector=LABEL)
         self._by_kind = {one.kind.resource.group_kind: n for n, one in enumerate(self._operators)}
         resources = dict.fromkeys(r for one in self._operators for r in (*one.owns, *one.reads))
         self._others = {resource: self._informer(resource) for resource in resources}
@@ -77,7 +86,7 @@ class Operators:
         self._follow()
 
     def _informer(self, resource: Resource) -> Informer:
-        return self._factory.informer(resource, optional="." in resource.group)
+        return self._informers.informer(resource, optional="." in resource.group)
 
     def _follow(self) -> None:
         """Add the indexes of each resource and the handlers that enqueue jobs."""
@@ -96,7 +105,8 @@ class Operators:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._factory.run())
+            if self._runs_informers:
+                group.create_task(self._informers.run())
             group.create_task(self._recorder.run())
             group.create_task(self._controller.run())
 

@@ -58,14 +58,15 @@ class RealPods:
 
         transport, clock = self._server.transport, self._clock
         await ensure_nodes(transport("system:nodes"), clock, self._pools)
+        controllers = Controllers(transport("system:kube-controller-manager"), clock, fork())
         components: list[Controllers | PodScheduler | SimulatedNodes | Operators] = [
-            Controllers(transport("system:kube-controller-manager"), clock, fork()),
+            controllers,
             PodScheduler(transport("system:kube-scheduler"), clock, fork()),
             SimulatedNodes(transport("system:nodes"), clock, fork(), events=False),
         ]
         if self._operators:
             stand_ins = transport("system:stand-in-operators")
-            components.append(Operators(self._operators, stand_ins, clock, fork()))
+            components.append(Operators(self._operators, stand_ins, clock, fork(), controllers.informers))
         for component in components:
             self._tasks.append(asyncio.create_task(component.run()))
 
