@@ -63,7 +63,7 @@ class Backfill:
     @property
     def learns(self) -> bool:
         """Whether any BackfillPolicy asks for run times of finished workloads."""
-        return any(policy.spec.fitted_percentile for policy in self._specs.values())
+        return bool(self._specs) and any(policy.spec.fitted_percentile for policy in self._specs.values())
 
     def finished(self, workload: kueue.Workload) -> None:
         """A workload has finished, or was found to have."""

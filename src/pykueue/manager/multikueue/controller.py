@@ -189,13 +189,17 @@ class MultiKueue:
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         workload = old if new is None else new
         self._add(workload)
-        for part in self._dispatch.parts(workload) or ():
-            self._add(part)
+        if workload["metadata"].get("annotations"):  # groups have some, and most Workloads have none
+            for part in self._dispatch.parts(workload) or ():
+                self._add(part)
 
     def _add(self, workload: Object | None) -> None:
         """Reconcile a Workload that goes, or has gone, to workers."""
-        if workload is not None and (
-            self._cluster.multikueue_state(workload) is not None or get(workload, "status", "clusterName")
+        status = workload.get("status") if workload is not None else None
+        if not workload or not status:
+            return
+        if status.get("clusterName") or (
+            status.get("admissionChecks") and self._cluster.multikueue_state(workload) is not None
         ):
             self.controller.queue.add(key_of(workload))
 
