@@ -116,7 +116,8 @@ class QueueController:
             names = {standing.cluster_queue, str(get(local, "spec", "clusterQueue") or "") if local else ""}
             for name in sorted(names - {""}):
                 self._add("ClusterQueue", "", name)
-                self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
+                if self._fair:
+                    self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
 
     def _decision_undone(self, name: str, workload: Object | None) -> None:
         """A Workload that counted in the ClusterQueue by a decision of the scheduler counts no more.
