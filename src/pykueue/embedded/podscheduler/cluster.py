@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError
@@ -27,16 +27,39 @@ _Question = tuple[tuple[PodTerm, ...], bool]
 LabelValues = tuple[str | None, ...]
 #: Counts that are kept up to date, and combinations of labels whose values are.
 REMEMBERED_COUNTS, REMEMBERED_COLUMNS = 256, 64
+#: Neighbouring nodes of which it is kept how many have the same values.
+REMEMBERED_PARTS = 64
 _NOTHING: dict[_Question, NodeCounts] = {}
 
 
-class Column(NamedTuple):
+#: Which combinations some nodes have, in order, and how many of them have each.
+Part = tuple[list[int], dict[int, int]]
+
+
+class Column:
     """The values of some labels on all nodes."""
 
-    #: Each combination once.
-    combinations: list[LabelValues]
-    #: Which of them each node has, in the order of `Cluster.nodes`.
-    of_nodes: list[int]
+    def __init__(self, combinations: list[LabelValues], of_nodes: list[int]) -> None:
+        #: Each combination once.
+        self.combinations = combinations
+        #: Which of them each node has, in the order of `Cluster.nodes`.
+        self._of_nodes = of_nodes
+        self._parts: dict[tuple[int, int], Part] = {}
+
+    def part(self, first: int, last: int) -> Part:
+        """Of the nodes from `first` to before `last`, kept: most cycles look at the same few parts."""
+        found = self._parts.get((first, last))
+        if found is None:
+            if len(self._parts) >= REMEMBERED_PARTS:
+                self._parts.clear()
+            alike = self._of_nodes[first:last]
+            found = self._parts[first, last] = alike, Counter(alike)
+        return found
+
+    def selected(self, indexes: list[int]) -> Part:
+        """Of some nodes by their indexes."""
+        alike = list(map(self._of_nodes.__getitem__, indexes))
+        return alike, Counter(alike)
 
 
 class NodeInfo:

@@ -293,12 +293,11 @@ class Placer:
             extras.append(preference_scores(cluster, pod.shape, candidates))
             if pod.relations.preferred or cluster.attracting:
                 extras.append(company_scores(cluster, pod, candidates))
-        for extra in extras:
-            if extra is not None:
-                totals = list(map(add, totals, extra))
-        best = max(totals)
-        chosen = [index for index, total in zip(feasible, totals, strict=True) if total == best]
-        return nodes[self._rng.choice(chosen)].name
+        given = [extra for extra in extras if extra is not None]
+        for extra in given[1:]:
+            totals = list(map(add, totals, extra))
+        chosen = _best_places(totals, given[0] if given else None)
+        return nodes[feasible[self._rng.choice(chosen)]].name
 
     def _preempt(self, pod: PodInfo, refusals: list[Refusal], promised: str) -> preemption.Plan | str:
         if not pod.preempts:
@@ -310,6 +309,24 @@ class Placer:
             return _AWAITS_VICTIMS
         plan = preemption.plan(self._cluster, pod, refusals, self._rng, self._guests)
         return plan if isinstance(plan, preemption.Plan) else fit_message(plan)
+
+
+def _best_places(totals: list[int], more: list[int] | None) -> list[int]:
+    """Where the sum of both is greatest."""
+    if more is None:
+        best = max(totals)
+        return [place for place in range(len(totals)) if totals[place] == best]
+    # One pass, by index: for most pods this is the longest loop of a cycle.
+    best = totals[0] + more[0]
+    chosen: list[int] = []
+    for place in range(len(totals)):
+        total = totals[place] + more[place]
+        if total == best:
+            chosen.append(place)
+        elif total > best:
+            best = total
+            chosen = [place]
+    return chosen
 
 
 def placed_at(pod: PodInfo, node: str) -> PodInfo:

@@ -169,11 +169,12 @@ def spread_scores(
     if not spreads:
         return None
     keys = tuple(one.term.topology_key for one in spreads)
-    combinations, of_nodes = cluster.column(keys)
+    column = cluster.column(keys)
+    combinations = column.combinations
     first, last = indexes[0], indexes[-1] + 1
     in_one_piece = last - first == len(indexes)
-    alike = of_nodes[first:last] if in_one_piece else list(map(of_nodes.__getitem__, indexes))
-    kinds = set(alike)
+    alike, number = column.part(first, last) if in_one_piece else column.selected(indexes)
+    kinds = number.keys()
     counted = [by_default or None not in values for values in combinations]
     all_counted = all(counted[kind] for kind in kinds)
     rules: list[tuple[bool, dict[str, int], float, int]] = []
@@ -183,7 +184,7 @@ def spread_scores(
         by_node = spread.term.topology_key == HOSTNAME
         if by_node:
             occupied.update(counts)
-            size = len(indexes) if all_counted else sum(map(counted.__getitem__, alike))
+            size = sum([number[kind] for kind in kinds if counted[kind]])
         else:
             counts = _by_domain(cluster, pod, spread, counts, () if by_default else keys)
             size = len({combinations[kind][place] for kind in kinds} - {None})
@@ -191,9 +192,13 @@ def spread_scores(
 
     def crowding(kind: int, name: str) -> int:
         total = 0.0
-        for value, (by_node, counts, weight, free) in zip(combinations[kind], rules, strict=True):
-            if value is not None and counted[kind]:
-                total = total + counts.get(name if by_node else value, 0) * weight + free
+        if counted[kind]:
+            values = combinations[kind]
+            for place in range(len(rules)):
+                value = values[place]
+                if value is not None:
+                    by_node, counts, weight, free = rules[place]
+                    total = total + counts.get(name if by_node else value, 0) * weight + free
         return round(total)
 
     without_pods = {kind: crowding(kind, "") for kind in kinds}
@@ -206,7 +211,7 @@ def spread_scores(
             if 0 <= place < len(alike):
                 taken[place] = crowding(alike[place], name)
     taken_of = Counter(map(alike.__getitem__, taken))
-    seen = {without_pods[kind] for kind in kinds if counted[kind] and alike.count(kind) > taken_of[kind]}
+    seen = {without_pods[kind] for kind in kinds if counted[kind] and number[kind] > taken_of[kind]}
     seen.update(value for place, value in taken.items() if counted[alike[place]])
     low, high = min(seen, default=0), max(seen, default=0)
     if low == high and all_counted:
@@ -214,8 +219,11 @@ def spread_scores(
     points = {
         one: SPREAD_WEIGHT * (MAX_SCORE * (high + low - one) // high if high else MAX_SCORE) for one in seen
     }
-    of_kind = {kind: points.get(without_pods[kind], 0) if counted[kind] else 0 for kind in kinds}
-    scores = list(map(of_kind.__getitem__, alike))
+    of_kind = [0] * len(combinations)
+    for kind in kinds:
+        if counted[kind]:
+            of_kind[kind] = points.get(without_pods[kind], 0)
+    scores = [of_kind[kind] for kind in alike]
     for place, value in taken.items():
         scores[place] = points[value] if counted[alike[place]] else 0
     return scores
