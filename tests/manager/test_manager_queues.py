@@ -292,6 +292,19 @@ def test_a_status_write_of_a_queue_is_not_paid_per_job() -> None:
     story(life)
 
 
+def test_a_busy_queue_gets_one_status_write_a_second() -> None:
+    async def life(s: Stack) -> None:
+        await s.settle(10)
+        s.transport.writes.clear()
+        for number in range(50):
+            await s.apply(job(f"waits-{number}", 20))
+            await s.settle(0.1)
+        assert s.transport.writes["PATCH localqueues/status"] in (5, 6)
+        assert s.transport.writes["PATCH clusterqueues/status"] in (5, 6)
+
+    story(life)
+
+
 def test_condition_has_the_observed_generation_in_one_write() -> None:
     async def life(s: Stack) -> None:
         before = {

@@ -81,6 +81,18 @@ def spec_differs(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -
     return old is None or new is None or old.get("spec") != new.get("spec")
 
 
+#: What of the metadata clients decide.
+_GIVEN = ("uid", "deletionTimestamp", "labels", "annotations", "ownerReferences")
+
+
+def only_status_differs(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
+    """Whether a change of an object is one of its status alone, or of nothing that clients decide."""
+    if old is None or new is None or old.get("spec") != new.get("spec"):
+        return False
+    before, after = old["metadata"], new["metadata"]
+    return all(before.get(field) == after.get(field) for field in _GIVEN)
+
+
 def without_finalizer(obj: Object, finalizer: str) -> Object:
     """A copy without it; the object itself where it has none of that name."""
     finalizers = obj["metadata"].get("finalizers") or ()

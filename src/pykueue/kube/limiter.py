@@ -40,8 +40,12 @@ class TokenBucket:
         try:
             await self._clock.sleep(-self._tokens / self._qps)
         except asyncio.CancelledError:
-            self._tokens = min(self._burst, self._tokens + 1.0)
+            self.give_back()
             raise
+
+    def give_back(self) -> None:
+        """Return a token that was not needed."""
+        self._tokens = min(self._burst, self._tokens + 1.0)
 
     def _fill(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykueue.api import conditions, variants
 from pykueue.api.hybrid import parts_in
@@ -36,12 +36,8 @@ RATE = 50.0
 BURST = 200
 
 
-class Item(NamedTuple):
-    """What to look at: a kind and an object's key."""
-
-    kind: str
-    namespace: str
-    name: str
+#: What to look at: a kind, and the namespace and the name of an object.
+Item = tuple[str, str, str]
 
 
 class QueueController:
@@ -91,7 +87,7 @@ class QueueController:
     # What leads to work
 
     def _add(self, kind: str, namespace: str, name: str) -> None:
-        item = Item(kind, namespace, name)
+        item = (kind, namespace, name)
         written = self._written.get(item)
         if written is None:
             self.controller.queue.add(item)
@@ -108,16 +104,22 @@ class QueueController:
         before, after = _standing(old), _standing(new)
         if before == after:
             return
-        if before is not None and after is not None and before[:3] == after[:3]:
+        if before is not None and after is not None and before[0] == after[0]:
             before = None  # the same queues
-        for standing in filter(None, (before, after)):
-            self._add("LocalQueue", standing.namespace, standing.queue)
-            local = self._cluster.local_queues.get(standing.namespace, standing.queue)
-            names = {standing.cluster_queue, str(get(local, "spec", "clusterQueue") or "") if local else ""}
-            for name in sorted(names - {""}):
-                self._add("ClusterQueue", "", name)
+        for standing in (before, after):
+            if standing is not None:
+                self._add_queues(*standing[0])
+
+    def _add_queues(self, namespace: str, name: str, cluster_queue: str) -> None:
+        """Look at a LocalQueue, its ClusterQueue, and that which a Workload of it has quota in."""
+        self._add("LocalQueue", namespace, name)
+        local = self._cluster.local_queues.get(namespace, name)
+        above = str(get(local, "spec", "clusterQueue") or "") if local is not None else ""
+        for each in (above,) if cluster_queue in ("", above) else (cluster_queue, above):
+            if each:
+                self._add("ClusterQueue", "", each)
                 if self._fair:
-                    self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
+                    self._add_cohorts_above(self._cluster.cluster_queues.get("", each))
 
     def _decision_undone(self, name: str, workload: Object | None) -> None:
         """A Workload that counted in the ClusterQueue by a decision of the scheduler counts no more.
@@ -149,7 +151,7 @@ class QueueController:
             self._add_all_in_trees()
 
     def _add_cohorts_above(self, queue: Mapping[str, Any] | None) -> None:
-        """Their shares change with what the queue uses."""
+        """With fair sharing: their shares change with what the queue uses."""
         name = str(get(queue, "spec", "cohortName") or "") if self._fair and queue is not None else ""
         seen: set[str] = set()
         while name and name not in seen:
@@ -203,40 +205,27 @@ class QueueController:
 
     async def reconcile(self, item: Item) -> float | None:
         """Bring one object up to date."""
-        match item.kind:
+        kind, _, name = item
+        match kind:
             case "ClusterQueue":
-                written = await self._cluster_queue(item.name)
+                await self._cluster_queue(item)
             case "LocalQueue":
-                written = await self._local_queue(item.namespace, item.name)
+                await self._write_status(item, self._cluster.local_queues, self._local_queue_status)
             case "ResourceFlavor":
-                written = False
-                await self._keep(self._cluster.flavors, item.name, self._flavor_in_use(item.name))
+                await self._keep(self._cluster.flavors, name, self._flavor_in_use(name))
             case "Topology":
-                written = False
-                await self._keep(self._cluster.topologies, item.name, self._topology_in_use(item.name))
+                await self._keep(self._cluster.topologies, name, self._topology_in_use(name))
             case "Cohort":
-                written = await self._cohort(item.name)
+                await self._write_status(item, self._cluster.cohorts, self._cohort_status)
             case _:
-                written = await self._admission_check(item.name)
-        if written:
-            self._written[item] = asyncio.get_running_loop().time()
+                await self._keep(self._cluster.checks, name, self._check_in_use(name))
         return None
 
-    async def _admission_check(self, name: str) -> bool:
-        """Protect a check that is used."""
-        await self._keep(self._cluster.checks, name, self._check_in_use(name))
-        return False
-
-    async def _cluster_queue(self, name: str) -> bool:
-        queue = self._cluster.cluster_queues.get("", name)
-        if queue is None:
-            self._written.pop(Item("ClusterQueue", "", name), None)
-            return False
+    async def _cluster_queue(self, item: Item) -> None:
+        name = item[2]
         view = self._engine.cluster_queue(name)
         await self._keep(self._cluster.cluster_queues, name, view is not None and view.reserving > 0)
-        return await self._write_status(
-            self._cluster.cluster_queues, ("", name), lambda current: self._cluster_queue_status(current)
-        )
+        await self._write_status(item, self._cluster.cluster_queues, self._cluster_queue_status)
 
     def _cluster_queue_status(self, queue: Object) -> Object:
         result = with_activity(queue, self._activity(queue), self._clock.time())
@@ -254,14 +243,6 @@ class QueueController:
         for field, value in shown.items():
             result = replaced(result, ("status", field), value)
         return result
-
-    async def _local_queue(self, namespace: str, name: str) -> bool:
-        if self._cluster.local_queues.get(namespace, name) is None:
-            self._written.pop(Item("LocalQueue", namespace, name), None)
-            return False
-        return await self._write_status(
-            self._cluster.local_queues, (namespace, name), lambda current: self._local_queue_status(current)
-        )
 
     def _local_queue_status(self, queue: Object) -> Object:
         target = self._cluster.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or ""))
@@ -291,11 +272,6 @@ class QueueController:
         status = {"consumedResources": consumed, "lastUpdate": sampled}
         return {"weightedShare": view.weighted_share, "admissionFairSharingStatus": status}
 
-    async def _cohort(self, name: str) -> bool:
-        return await self._write_status(
-            self._cluster.cohorts, ("", name), lambda current: self._cohort_status(current)
-        )
-
     def _cohort_status(self, cohort: Object) -> Object:
         activity = cohort_activity(cohort, lambda name: self._cluster.cohorts.get("", name))
         if not activity.active or get(cohort, "status", "conditions"):
@@ -306,14 +282,25 @@ class QueueController:
         return replaced(cohort, ("status", "fairSharing", "weightedShare"), share)
 
     async def _write_status(
-        self, informer: Informer, key: tuple[str, str], step: Callable[[Object], Object]
-    ) -> bool:
-        obj = informer.get(*key)
-        if obj is None or step(obj) == obj:
-            return False
+        self, item: Item, informer: Informer, status_of: Callable[[Object], Object]
+    ) -> None:
+        """Write the status of a queue where it differs, within the limit of all such writes."""
+        key = (item[1], item[2])
+        if informer.get(*key) is None:
+            self._written.pop(item, None)
+            return
         await self._limiter.acquire()
-        await self._writer.update(informer, key, step)
-        return True
+
+        def step(current: Object) -> Object | None:
+            desired = status_of(current)
+            if desired == current:
+                return None
+            # Noted before the write, whose own event asks for another look.
+            self._written[item] = asyncio.get_running_loop().time()
+            return desired
+
+        if await self._writer.update(informer, key, step) is None:
+            self._limiter.give_back()
 
     def _activity(self, cluster_queue: Object) -> Activity:
         return cluster_queue_activity(self._engine, cluster_queue["metadata"]["name"])
@@ -365,16 +352,10 @@ def _rules(queue: Mapping[str, Any]) -> tuple[Any, ...]:
     return (queue["metadata"].get("uid"), deleted, queue.get("spec"), get(queue, "status", "conditions"))
 
 
-class _Standing(NamedTuple):
-    """What of a Workload its queues count."""
-
-    namespace: str
-    queue: str
-    cluster_queue: str
-    state: tuple[bool, ...]
-    #: Which pods of it count, while it has quota: its size may change then, too. While it is misconfigured,
-    #: its pod sets: they decide whether it is in its queue.
-    pods: Any
+#: What of a Workload its queues count: its namespace, its LocalQueue and the ClusterQueue it has quota in;
+#: its state; and which pods of it count, while it has quota: its size may change then, too. While it is
+#: misconfigured, its pod sets: they decide whether it is in its queue.
+_Standing = tuple[tuple[str, str, str], tuple[bool, ...], Any]
 
 
 def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
@@ -409,14 +390,12 @@ def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
         variants.has_variants(workload),
     )
     counted = _counts(workload) if held else misconfigured and spec.get("podSets")
-    pods = get(workload, "status", "reclaimablePods"), counted
-    return _Standing(
+    queues = (
         workload["metadata"].get("namespace") or "",
         str(spec.get("queueName") or ""),
         conditions.cluster_queue(workload),
-        state,
-        pods,
     )
+    return queues, state, (get(workload, "status", "reclaimablePods"), counted)
 
 
 def _counts(workload: Mapping[str, Any]) -> list[Any]:

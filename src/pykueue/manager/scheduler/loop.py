@@ -17,7 +17,7 @@ from pykueue.api import DecodeError, conditions, decode, encode
 from pykueue.api.backfill_policies import BACKFILLED
 from pykueue.api.hybrid import flavors_of
 from pykueue.api.kueue.names import JOB_UID_LABEL
-from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, only_status_differs
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.queue_specs import check_rules, checks_for
 from pykueue.clock import Clock, Recheck
@@ -44,6 +44,9 @@ MIN_WAIT = 0.01
 LIFETIME = 5.0
 #: Seconds after which a decision that could not be written is undone and made again.
 RETRY = 1.0
+
+#: Kinds whose status decides nothing, once they are known.
+_FIGURES = frozenset({"ClusterQueue", "LocalQueue", "Cohort"})
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +122,8 @@ class Scheduler:
         informer.on_event(on_event, Order.DECIDE)
 
     def _changed(self, kind: str, old: Any, new: Any) -> None:
+        if kind in _FIGURES and only_status_differs(old, new):
+            return  # the figures that the manager itself writes
         if new is None:
             self._apply_deleted(kind, key_of(old))
         else:

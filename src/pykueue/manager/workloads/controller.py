@@ -21,6 +21,7 @@ from pykueue.api.objects import (
     is_deleting,
     key_of,
     labels_of,
+    only_status_differs,
     replaced,
     spec_differs,
     without_finalizer,
@@ -121,6 +122,10 @@ class WorkloadController:
         kind, name = obj.get("kind"), obj["metadata"]["name"]
         queues = self._cluster.cluster_queues
         match kind:
+            case "ClusterQueue" if only_status_differs(old, new) and (
+                get(old, "status", "conditions") == get(new, "status", "conditions")
+            ):
+                return  # its figures
             case "ClusterQueue":
                 affected = {name}
                 if old is not None and new is not None and old.get("spec") != new.get("spec"):

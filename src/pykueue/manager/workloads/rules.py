@@ -8,7 +8,6 @@ and 11.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pykueue.api import conditions, pending_reasons
@@ -87,14 +86,14 @@ class Context(NamedTuple):
     is_variant: bool = False
 
 
-@dataclass
 class Step:
     """What the rules made of a Workload."""
 
-    workload: Object
-    #: When to look again, in seconds since 1970; None: only when something changes.
-    wake: float | None = None
-    events: list[tuple[EventType, str, str]] = field(default_factory=list)
+    def __init__(self, workload: Object) -> None:
+        self.workload = workload
+        #: When to look again, in seconds since 1970; None: only when something changes.
+        self.wake: float | None = None
+        self.events: list[tuple[EventType, str, str]] = []
 
     def wake_at(self, at: float) -> None:
         self.wake = at if self.wake is None else min(self.wake, at)
