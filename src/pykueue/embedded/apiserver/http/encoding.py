@@ -16,7 +16,7 @@ from pykueue.embedded.apiserver.handlers.reads import Listing
 from pykueue.embedded.apiserver.handlers.tables import table
 from pykueue.embedded.apiserver.registry.call import Answer, Call
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
-from pykueue.embedded.apiserver.watch.watches import Shown
+from pykueue.embedded.apiserver.watch.selection import Shown
 from pykueue.embedded.kinds.base import Column, Kind
 from pykueue.embedded.objects.errors import not_acceptable
 from pykueue.embedded.store.records import Batch, Record, encoded

@@ -7,7 +7,8 @@ import asyncio
 from pykueue.embedded.apiserver.pipeline import Pipeline
 from pykueue.embedded.apiserver.registry.call import Call
 from pykueue.embedded.apiserver.watch.delivery import Delivery, Rounds
-from pykueue.embedded.apiserver.watch.watches import Shown, Watch, bookmark
+from pykueue.embedded.apiserver.watch.selection import Shown
+from pykueue.embedded.apiserver.watch.watches import Watch, bookmark
 from pykueue.embedded.objects.errors import to_status
 from pykueue.embedded.store.records import Batch
 from pykueue.kube.errors import ApiError
