@@ -164,10 +164,12 @@ class Inventory:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._stale.clear()
+                found: list[Resource] | None = None
                 try:
                     found = await self._discover()
                 except (ApiError, ConnectionError, TimeoutError) as error:
                     log.info("discovery failed: %s", error)
+                if found is None:
                     await self._clock.sleep(DISCOVERY_RETRY)
                     continue
                 self._follow(group, found)
