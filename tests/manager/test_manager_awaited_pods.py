@@ -1,4 +1,4 @@
-"""Controllers that wait for pods of jobs that are over are told of their changes, and of no others."""
+"""Controllers that wait for pods of jobs that are over look at them when these pods change, and only then."""
 
 from __future__ import annotations
 
