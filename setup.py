@@ -9,16 +9,30 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).parent
-#: Files of C that are compiled at the same time; calls between them cost no more than within one.
-GROUPS = 4
+#: Libraries that the modules of a part of the package become. A manager loads none of the cluster's: constants and
+#: types are made for a whole library. Calls between libraries cost no more than within one.
+LIBRARIES = {"pykueue.embedded": 2, "pykueue": 3}
 #: Passes of gcc that take a third of the time of a build, and gain nothing here.
 LEFT_OUT = ("dominator-opts", "fre", "pta", "sra")
+
+
+def libraries(names: list[str]) -> Iterator[tuple[list[str], str]]:
+    """The files of each library, and its name."""
+    left = list(names)
+    for part, count in LIBRARIES.items():
+        those = [name for name in left if name.startswith(f"{part}.")]
+        left = [name for name in left if name not in those]
+        size = -(-len(those) // count)
+        for at in range(0, len(those), size):
+            paths = [f"src/{name.replace('.', '/')}.py" for name in those[at : at + size]]
+            yield paths, f"{part.replace('.', '_')}_{at // size}"
 
 
 def extensions() -> list[Extension]:
@@ -27,8 +41,7 @@ def extensions() -> list[Extension]:
 
     names = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pykueue"]["compiled"]
     paths = [f"src/{name.replace('.', '/')}.py" for name in names]
-    size = -(-len(paths) // GROUPS)
-    groups = [(paths[at : at + size], f"pykueue_engine_{at // size}") for at in range(0, len(paths), size)]
+    groups = list(libraries(names))
     found: list[Extension] = mypycify(
         ["--cache-dir=build/compiled/cache", *paths],
         opt_level="1",  # 2 takes half as long again, and is no faster

@@ -43,6 +43,8 @@ WORDS = {"MAX", "MOST", "LIMIT", "LONGEST", "LARGEST", "BUDGET", "HELD", "CONNEC
 INTERNAL = {
     "api.topologies.MAX_SLICES": "a choice between two encodings",
     "api.yaml_values._LONGEST_INTEGER": "longer integers exceed 64 bits and are read as text",
+    "engine.decision_log.DROPPED_TOGETHER": "how many are dropped at once, not how many are kept",
+    "kube.events.FORGOTTEN_TOGETHER": "how many are forgotten at once, not how many are remembered",
     "engine.decision_log.PACKED_TOGETHER": "how entries are packed, not how many are kept",
     "engine.decision_log.SHARED_MAX": "size of a cache",
     "engine.flavors.scheduling_classes.LAST_MAX": "size of a cache",

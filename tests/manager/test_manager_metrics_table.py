@@ -10,12 +10,12 @@ import pytest
 from manager_replica import configured
 from manager_stack import Stack, job, story
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import CollectorRegistry
 
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.manager.replica import Replica
+from pykueue.prometheus import Registry
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "metrics.md").read_text(encoding="utf-8")
 EVERYTHING = """
@@ -61,12 +61,12 @@ EMITTED = {row[0]: row for row in rows("What is emitted")}
 ABSENT = {row[0]: row[1] for row in rows("What is not")}
 
 
-def types(registry: CollectorRegistry) -> dict[str, str]:
+def types(registry: Registry) -> dict[str, str]:
     """Type by name as a scrape shows it."""
     found = {}
     for family in registry.collect():
         if not family.name.startswith(("process_", "python_")):
-            found[family.name + ("_total" if family.type == "counter" else "")] = family.type
+            found[family.full_name] = family.kind
     return found
 
 

@@ -146,7 +146,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_manager(
 
     async def life(s: Stack) -> None:
         def note() -> None:
-            value = s.manager.metrics.registry.get_sample_value
+            value = s.manager.metrics.registry.value
             names = ("pykueue_flight_recorder_active", "pykueue_flight_recorder_errors_total")
             series.append((value(names[0]), value(names[1])))
 

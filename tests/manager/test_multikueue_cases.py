@@ -194,7 +194,7 @@ class TestDispatch:
                     "cluster": cluster,
                     "replica_role": c.manager.manager.metrics.role,
                 }
-                return registry.get_sample_value(f"multikueue_workloads_{name}_total", labels)
+                return registry.value(f"multikueue_workloads_{name}_total", labels)
 
             assert [count("dispatched", name) for name in ("w1", "w2")] == [1, 1]
             assert [count("admitted", name) for name in ("w1", "w2")] == [None, 1]

@@ -10,10 +10,12 @@ in seconds since 1970.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from sys import intern
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from pykueue.api import encode, kueue
 from pykueue.api.meta import Condition, parse_time
@@ -24,12 +26,17 @@ from pykueue.engine.explain.render import reason_text
 from .entry_packing import Packed, pack
 from .log_entries import FIRST_KEPT, Change, Entry, Story
 
+if TYPE_CHECKING:
+    from pykueue.engine.workload import WorkloadInfo
+
 #: Entries kept of one object: the first `FIRST_KEPT`, and of the others the newest.
 ENTRIES_MAX: Final = 64
 #: Objects with entries; beyond it, those of the object longest without a new one are dropped.
 OBJECTS_MAX: Final = 10_000
 #: Objects whose entries are packed together.
 PACKED_TOGETHER: Final = 32
+#: The part of the objects that are dropped at once.
+DROPPED_TOGETHER: Final = 100
 #: Fields named in one change of a queue.
 FIELDS_MAX: Final = 8
 #: Different sets of observed fields that are kept once.
@@ -55,34 +62,39 @@ _Fields = tuple[str, ...]
 class _Object:
     """The entries of one object, and what it was like last."""
 
-    __slots__ = ("closed", "dropped", "entries", "exists", "fields", "packed", "queue", "spec", "title")
+    __slots__ = ("closed", "dropped", "kept", "key", "queue", "shown")
 
-    def __init__(self, title: str) -> None:
-        #: `Kind name`.
-        self.title = title
-        self.entries: list[Entry] = []
+    def __init__(self, key: str) -> None:
+        #: `namespace/name` of a Workload, `Kind name` of another object.
+        self.key = key
+        #: The entries: as bytes while nothing more is expected to happen, a single one without a list.
+        self.kept: Entry | list[Entry] | Packed | None = None
         self.dropped = 0
-        self.exists = False
         #: The LocalQueue of a Workload.
         self.queue = ""
-        #: What else is observed of a Workload; the same tuple for all that are alike.
-        self.fields: _Fields = ()
-        #: Of a queue, as encoded.
-        self.spec: Any = None
-        #: The entries, in place of `entries`, while nothing more is expected to happen.
-        self.packed: Packed | None = None
-        #: Whether they are to be packed with the next ones.
+        #: What else is observed of a Workload, the same tuple for all that are alike; the spec of a queue, as
+        #: encoded; None of what does not exist.
+        self.shown: Any = None
+        #: Whether the entries are to be packed with the next ones.
         self.closed = False
 
     def all_entries(self) -> list[Entry]:
         """The entries in a list of their own."""
-        return self.packed.entries() if self.packed is not None else list(self.entries)
+        kept = self.kept
+        if isinstance(kept, list):
+            return list(kept)
+        if isinstance(kept, Packed):
+            return kept.entries()
+        return [] if kept is None else [kept]
 
     def open(self) -> list[Entry]:
         """The entries, to be changed; not packed any more."""
-        if self.packed is not None:
-            self.entries, self.packed = self.packed.entries(), None
-        return self.entries
+        kept = self.kept
+        if isinstance(kept, list):
+            return kept
+        entries = self.all_entries()
+        self.kept = entries
+        return entries
 
 
 class DecisionLog:
@@ -91,10 +103,12 @@ class DecisionLog:
     def __init__(self, entries_max: int = ENTRIES_MAX, objects_max: int = OBJECTS_MAX) -> None:
         self._entries_max = max(entries_max, FIRST_KEPT + 1)
         self._objects_max = objects_max
-        #: By `Kind name`, the object with the newest entry last.
-        self._objects: OrderedDict[str, _Object] = OrderedDict()
+        #: By key, the object with the newest entry last.
+        self._objects: dict[str, _Object] = {}
         #: Observed fields of Workloads, each by itself.
         self._alike: dict[_Fields, _Fields] = {}
+        #: What is told of the creation of Workloads, by LocalQueue and details.
+        self._creations: dict[tuple[str, str], Change] = {}
         #: Those whose entries are packed when there are enough of them.
         self._closed: list[_Object] = []
         self._number = 0
@@ -102,12 +116,17 @@ class DecisionLog:
 
     # --- recording --------------------------------------------------------------------------------------
 
-    def observe(self, event: Event, now: float) -> None:
-        """Records what an event shows to have changed in a workload or a queue."""
+    def observe(self, event: Event, now: float, workloads: Mapping[str, WorkloadInfo]) -> None:
+        """Records what an event shows to have changed in a workload or a queue.
+
+        `workloads` are those of the engine, whose keys are kept once.
+        """
         if not isinstance(event, Upsert):
             self._removed(event.kind, event.namespace, event.name, now)
         elif isinstance(event.obj, kueue.Workload):
-            self._workload(event.obj, now)
+            key = event.obj.metadata.key
+            info = workloads.get(key)
+            self._workload(event.obj, key if info is None else info.key, now)
         elif isinstance(event.obj, kueue.ClusterQueue | kueue.LocalQueue):
             self._queue(event.obj, now)
 
@@ -119,7 +138,7 @@ class DecisionLog:
             if isinstance(decision, Preempt):
                 keys.append(decision.preemptor)
             for key in keys:
-                known = self._object(f"Workload {key}")
+                known = self._object(key)
                 entries = known.open()
                 last = entries[-1] if entries else None
                 if last is not None and _is_same(last.what, decision):
@@ -130,28 +149,27 @@ class DecisionLog:
                     self._add(known, now, decision)
 
     def _removed(self, kind: str, namespace: str, name: str, now: float) -> None:
-        title = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
-        known = self._objects.get(title)
-        if known is not None and known.exists:
-            known.exists = False
-            known.queue, known.fields, known.spec = "", (), None
-            known = self._object(title)
-            self._add(known, now, Change(known.title, DELETED))
+        key = f"{namespace}/{name}" if namespace else name
+        if kind != "Workload":
+            key = f"{kind} {key}"
+        known = self._objects.get(key)
+        if known is not None and known.shown is not None:
+            known.queue, known.shown = "", None
+            known = self._object(key)
+            self._add(known, now, Change("" if kind == "Workload" else key, DELETED))
             self._close(known)
 
-    def _workload(self, obj: kueue.Workload, now: float) -> None:
-        known = self._object(f"Workload {obj.metadata.key}")
+    def _workload(self, obj: kueue.Workload, key: str, now: float) -> None:
+        known = self._object(key)
         queue = obj.spec.queue_name or ""
         new = _fields(obj)
-        if not known.exists:
-            known.exists = True
-            known.queue, known.fields = queue, self._shared(new[:_ALWAYS])
+        if known.shown is None:
+            known.queue, known.shown = queue, self._shared(new[:_ALWAYS])
             details = [f"priority {new[1]}"]
             for pods in obj.spec.pod_sets:
                 details.append(f"pod set {pods.name}: {pods.count} pod{'' if pods.count == 1 else 's'}")
-            change = Change(known.title, CREATED, "", queue, message=intern("; ".join(details)))
-            self._add(known, obj.metadata.created or now, change)
-        if queue != known.queue or new != known.fields:
+            self._add(known, obj.metadata.created or now, self._creation(queue, "; ".join(details)))
+        if queue != known.queue or new != known.shown:
             self._changed(known, queue, new, obj.status.conditions, now)
 
     def _changed(
@@ -160,19 +178,19 @@ class DecisionLog:
         """Records how a workload differs from what it was, in the order of the times."""
         found: list[tuple[float, int, Change]] = []
         if queue != known.queue:
-            found.append((now, 0, Change(known.title, _QUEUE_NAME, known.queue, queue)))
+            found.append((now, 0, Change("", _QUEUE_NAME, known.queue, queue)))
             known.queue = queue
-        before, after = _by_field(known.fields), _by_field(new)
-        known.fields = self._shared(new)
+        before, after = _by_field(known.shown), _by_field(new)
+        known.shown = self._shared(new)
         changed = [name for name, value in after.items() if before.get(name) != value]
         changed += [name for name in before if name not in after]
         for name in changed:
             old, value = before.get(name, ""), after.get(name, "")
             condition = _condition(conditions, name)
             if condition is None:
-                found.append((now, len(found), Change(known.title, name, old, value)))
+                found.append((now, len(found), Change("", name, old, value)))
             elif old or condition.status == "True":
-                change = Change(known.title, name, old, value, condition.reason, condition.message)
+                change = Change("", name, old, value, condition.reason, condition.message)
                 stamp = condition.last_transition_time
                 found.append((parse_time(stamp) if stamp else now, len(found), change))
         if len(found) > 1:
@@ -188,33 +206,43 @@ class DecisionLog:
             self._alike.clear()
         return self._alike.setdefault(fields, fields)
 
+    def _creation(self, queue: str, details: str) -> Change:
+        """That a Workload was created, as other Workloads have it."""
+        if len(self._creations) >= SHARED_MAX:
+            self._creations.clear()
+        found = self._creations.get((queue, details))
+        if found is None:
+            found = self._creations[queue, details] = Change("", CREATED, "", queue, message=details)
+        return found
+
     def _queue(self, obj: kueue.ClusterQueue | kueue.LocalQueue, now: float) -> None:
-        known = self._object(f"{type(obj).__name__} {obj.metadata.key}")
-        title = known.title
+        title = f"{type(obj).__name__} {obj.metadata.key}"
+        known = self._object(title)
         spec = encode(obj.spec)
-        if not known.exists:
-            known.exists = True
+        if known.shown is None:
             self._add(known, obj.metadata.created or now, Change(title, CREATED))
-        elif spec != known.spec:
-            differences = list(_differences("spec", known.spec, spec))
+        elif spec != known.shown:
+            differences = list(_differences("spec", known.shown, spec))
             for name, before, after in differences[:FIELDS_MAX]:
                 self._add(known, now, Change(title, name, before, after))
-        known.spec = spec
+        known.shown = spec
 
-    def _object(self, title: str) -> _Object:
-        """The object of that title, from now on the newest."""
-        known = self._objects.get(title)
-        if known is not None:
-            self._objects.move_to_end(title)
-            return known
-        if len(self._objects) >= self._objects_max:
-            self._objects.popitem(last=False)
-        known = self._objects[title] = _Object(title)
+    def _object(self, key: str) -> _Object:
+        """The object of that key, from now on the newest."""
+        objects = self._objects
+        known = objects.pop(key, None)
+        if known is None:
+            if len(objects) >= self._objects_max:
+                # Several at once: each look for the first passes by those that were taken out before it.
+                for oldest in list(islice(objects, 1 + self._objects_max // DROPPED_TOGETHER)):
+                    del objects[oldest]
+            known = _Object(key)
+        objects[known.key] = known
         return known
 
     def _close(self, known: _Object) -> None:
         """Keeps the entries of an object as bytes, from when there are enough of them until another one."""
-        if known.closed or known.packed is not None:
+        if known.closed or isinstance(known.kept, Packed):
             return
         known.closed = True
         closed = self._closed
@@ -223,13 +251,17 @@ class DecisionLog:
             return
         self._closed = []
         # Those that cannot be packed stay as they are.
-        for each, packed in zip(closed, pack([each.entries for each in closed]), strict=False):
-            each.packed, each.entries, each.closed = packed, [], False
+        for each, packed in zip(closed, pack([each.all_entries() for each in closed]), strict=False):
+            each.kept, each.closed = packed, False
 
     def _add(self, known: _Object, at: float, what: Change | Decision) -> None:
-        entries = known.open()
         self._number += 1
-        entries.append(Entry(self._number, at, self._cycle, what))
+        entry = Entry(self._number, at, self._cycle, what)
+        if known.kept is None:
+            known.kept = entry
+            return
+        entries = known.open()
+        entries.append(entry)
         if len(entries) > self._entries_max:
             del entries[FIRST_KEPT]
             known.dropped += 1
@@ -238,17 +270,16 @@ class DecisionLog:
 
     def workloads(self) -> list[str]:
         """Keys of all workloads with entries, sorted."""
-        return sorted(title.partition(" ")[2] for title in self._objects if title.startswith("Workload "))
+        return sorted(key for key in self._objects if _is_workload(key))
 
     def story(self, key: str) -> Story:
         """What happened to a workload, and to the queues it was in while it existed; in order."""
-        title = f"Workload {key}"
-        known = self._objects.get(title)
-        if known is None:
+        known = self._objects.get(key)
+        if known is None or not _is_workload(key):
             return Story(key, [], 0)
-        entries = known.all_entries()
+        entries = [_titled(entry, f"Workload {key}") for entry in known.all_entries()]
         first, born = entries[0].number, entries[0].at
-        last = entries[-1].number if not known.exists else self._number
+        last = entries[-1].number if known.shown is None else self._number
         for queue in self._queues_of(key, entries):
             other = self._objects.get(queue)
             for entry in other.all_entries() if other is not None else ():
@@ -267,11 +298,21 @@ class DecisionLog:
                     local = f"LocalQueue {namespace}/{name}"
                     found[local] = None
                     known = self._objects.get(local)
-                    if known is not None and known.spec is not None:
-                        found[f"ClusterQueue {known.spec.get('clusterQueue', '')}"] = None
+                    if known is not None and known.shown is not None:
+                        found[f"ClusterQueue {known.shown.get('clusterQueue', '')}"] = None
                 case Admit() | Requeue() | Preempt() as decision if decision.key == key:
                     found[f"ClusterQueue {decision.cluster_queue}"] = None
         return iter(found)
+
+
+def _is_workload(key: str) -> bool:
+    return " " not in key
+
+
+def _titled(entry: Entry, title: str) -> Entry:
+    """The entry of a Workload, with the name of the Workload in it."""
+    what = entry.what
+    return replace(entry, what=replace(what, object=title)) if isinstance(what, Change) else entry
 
 
 def _is_creation(entry: Entry) -> bool:

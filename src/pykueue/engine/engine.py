@@ -106,7 +106,7 @@ class Engine(Queries):
             return
         at = self._state.now if at is None else at
         if self.log is not None:
-            self.log.observe(event, at)
+            self.log.observe(event, at, self._state.workloads)
         if self.recorder is not None:
             self.recorder.applied(event, at)
 

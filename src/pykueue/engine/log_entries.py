@@ -16,7 +16,7 @@ class Change(Struct, frozen=True, tag=True, array_like=True, gc=False):
     """A difference between two versions of an object."""
 
     object: str
-    """Kind and name, as in `Workload team/train` and `ClusterQueue a`."""
+    """Kind and name, as in `Workload team/train` and `ClusterQueue a`. A log keeps none of a Workload."""
     field: str
     """`created`, `deleted`, a path (`spec.priority`), `condition TYPE` or `admissionCheck NAME`."""
     before: str = ""

@@ -52,6 +52,9 @@ def share_parts(obj: kueue.Workload, before: kueue.Workload) -> None:
     else:
         force_setattr(status, "conditions", _NO_ITEMS)
     force_setattr(spec, "queue_name", intern(spec.queue_name))
+    force_setattr(metadata, "resource_version", "")  # of no use here, and different each time
+    if metadata.creation_timestamp is not None:
+        force_setattr(metadata, "creation_timestamp", intern(metadata.creation_timestamp))
     known = before.metadata
     if known is metadata:
         force_setattr(metadata, "namespace", intern(metadata.namespace))
@@ -59,4 +62,3 @@ def share_parts(obj: kueue.Workload, before: kueue.Workload) -> None:
         force_setattr(metadata, "namespace", known.namespace)
         force_setattr(metadata, "name", known.name)
         force_setattr(metadata, "uid", known.uid)
-        force_setattr(metadata, "creation_timestamp", known.creation_timestamp)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from pykueue.api.objects import Object
@@ -22,99 +23,32 @@ from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from pykueue.kube.remembered_events import Subject
 
 NORMAL = "Normal"
 WARNING = "Warning"
 
-#: Writes per object that are allowed at once, and the seconds after which one more is.
-SPAM_BURST = 25
-SPAM_REFILL = 300.0
-#: The number of different texts for one reason within the seconds that follow, from which on they are
-#: combined.
-SIMILAR_LIMIT = 10
-SIMILAR_WINDOW = 600.0
 COMBINED_PREFIX = "(combined from similar events): "
-#: Objects with events that are remembered, and events of one object; beyond that the oldest are forgotten.
+#: Objects with events that are remembered; beyond that some of those longest without one are forgotten.
 REMEMBERED = 4096
-EVENTS_REMEMBERED = 64
+FORGOTTEN_TOGETHER = 32
 #: Writes that may wait; beyond that events are dropped.
 WAITING_LIMIT = 1000
 #: Largest note an API server takes, in characters.
 NOTE_LIMIT = 1024
 
+#: What an object is remembered by: its uid, or kind, namespace and name.
+_SubjectKey = str | tuple[str, str, str]
+
 log = logging.getLogger(__name__)
 
 
-class _Seen:
-    """One event of an object: type, reason and text, and the Event object that stands for it."""
-
-    __slots__ = ("at", "count", "is_similar", "note", "reason", "stamp", "type")
-
-    def __init__(self, type: str, reason: str, note: int | None, now: float) -> None:
-        self.type = type
-        self.reason = reason
-        #: What its text hashes to, which is much shorter; None for the combined event.
-        self.note = note
-        #: When it was noted last.
-        self.at = now
-        #: Whether it counts among those of its reason that come too often.
-        self.is_similar = False
-        #: What the name of the Event object ends with; 0: none was written.
-        self.stamp = 0
-        self.count = 0
-
-
-class _Subject:
-    """What is known of the events of one object."""
-
-    __slots__ = ("at", "seen", "tokens")
-
-    def __init__(self, now: float) -> None:
-        #: What is left of its write allowance, and as of when.
-        self.tokens = float(SPAM_BURST)
-        self.at = now
-        #: A few at most: they are searched from end to end.
-        self.seen: list[_Seen] = []
-
-    def may_write(self, now: float) -> bool:
-        """Take one write of its allowance."""
-        self.tokens = min(float(SPAM_BURST), self.tokens + (now - self.at) / SPAM_REFILL)
-        self.at = now
-        if self.tokens < 1.0:
-            return False
-        self.tokens -= 1.0
-        return True
-
-    def find(self, type: str, reason: str, note: int | None, now: float) -> _Seen:
-        """The event of that text, from now on known."""
-        for one in self.seen:
-            if one.note == note and one.reason == reason and one.type == type:
-                one.at = now
-                return one
-        if len(self.seen) >= EVENTS_REMEMBERED:
-            del self.seen[0]
-        one = _Seen(type, reason, note, now)
-        self.seen.append(one)
-        return one
-
-    def is_flood(self, type: str, reason: str, note: int, now: float) -> bool:
-        """Note a text; whether there were so many of the same reason that they are combined."""
-        similar = [one for one in self.seen if one.reason == reason and one.type == type]
-        if similar and now - max([one.at for one in similar]) > SIMILAR_WINDOW:
-            for one in similar:
-                one.is_similar = False
-        several = sum([one.is_similar for one in similar])
-        if several >= SIMILAR_LIMIT:
-            similar[-1].at = now
-            return True
-        found = self.find(type, reason, note, now)
-        several += not found.is_similar
-        found.is_similar = True
-        return several >= SIMILAR_LIMIT
-
-
 class _Pending(NamedTuple):
-    seen: _Seen
+    #: The object, and what its event is known by there.
+    key: _SubjectKey
+    type: str
+    reason: str
+    text: int | None
     regarding: Object
     note: str
     at: float
@@ -133,8 +67,8 @@ class EventRecorder:
         self._clock = clock
         self._component = component
         self._rng = rng
-        #: By uid, or kind, namespace and name: the objects with events, the one with the newest last.
-        self._subjects: OrderedDict[str | tuple[str, str, str], _Subject] = OrderedDict()
+        #: The objects with events, packed, the one with the newest last.
+        self._subjects: dict[_SubjectKey, bytes] = {}
         self._waiting: deque[_Pending] = deque()
         self._wake = asyncio.Event()
         self._last_stamp = 0
@@ -154,17 +88,18 @@ class EventRecorder:
             note = note()
         now = self._clock.monotonic()
         note = note if len(note) <= NOTE_LIMIT else note[: NOTE_LIMIT - 3] + "..."
-        text = hash(note)
-        subject = self._subject(obj, now)
-        is_flood = subject.is_flood(type, reason, text, now)
-        if not subject.may_write(now):
+        text: int | None = hash(note)
+        key = _subject_key(obj)
+        subject = self._subject(key) or Subject(now)
+        if subject.is_flood(type, reason, hash(note), now):
+            note, text = (COMBINED_PREFIX + note)[:NOTE_LIMIT], None
+        if subject.may_write(now):
+            subject.note(type, reason, text, now)
+            self._waiting.append(_Pending(key, type, reason, text, reference(obj), note, self._clock.time()))
+            self._wake.set()
+        else:
             self.dropped += 1
-            return
-        if is_flood:
-            note = (COMBINED_PREFIX + note)[:NOTE_LIMIT]
-        seen = subject.find(type, reason, None if is_flood else text, now)
-        self._waiting.append(_Pending(seen, reference(obj), note, self._clock.time()))
-        self._wake.set()
+        self._remember(key, subject)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -174,29 +109,39 @@ class EventRecorder:
             self._wake.clear()
             await self._wake.wait()
 
-    def _subject(self, obj: Object, now: float) -> _Subject:
-        metadata = obj["metadata"]
-        key = metadata.get("uid") or (obj["kind"], metadata.get("namespace", ""), metadata["name"])
-        found = self._subjects.get(key)
-        if found is not None:
-            self._subjects.move_to_end(key)
-            return found
-        if len(self._subjects) >= REMEMBERED:
-            self._subjects.popitem(last=False)
-        found = self._subjects[key] = _Subject(now)
-        return found
+    def _subject(self, key: _SubjectKey) -> Subject | None:
+        packed = self._subjects.get(key)
+        return None if packed is None else Subject.of(packed)
+
+    def _remember(self, key: _SubjectKey, subject: Subject) -> None:
+        subjects = self._subjects
+        if subjects.pop(key, None) is None and len(subjects) >= REMEMBERED:
+            # Several at once: each look for the first passes by those that were taken out before it.
+            for oldest in list(islice(subjects, FORGOTTEN_TOGETHER)):
+                del subjects[oldest]
+        subjects[key] = subject.packed()
+
+    def _written(self, pending: _Pending, stamp: int, count: int) -> None:
+        """Remember the Event object that stands for an event."""
+        subject = self._subject(pending.key)
+        seen = None if subject is None else subject.find(pending.type, pending.reason, pending.text)
+        if subject is not None and seen is not None:
+            seen.stamp, seen.count = stamp, count
+            self._subjects[pending.key] = subject.packed()
 
     async def _write_or_drop(self, pending: _Pending) -> None:
         try:
             await self._write(pending)
         except (ApiError, ConnectionError, TimeoutError) as error:
             self.dropped += 1
-            log.debug("event %s of %s not written: %s", pending.seen.reason, pending.regarding["name"], error)
+            log.debug("event %s of %s not written: %s", pending.reason, pending.regarding["name"], error)
 
     async def _write(self, pending: _Pending) -> None:
-        seen, regarding = pending.seen, pending.regarding
+        regarding = pending.regarding
         namespace = regarding.get("namespace") or "default"
-        if seen.stamp:
+        subject = self._subject(pending.key)
+        seen = None if subject is None else subject.find(pending.type, pending.reason, pending.text)
+        if seen is not None and seen.stamp:
             change: Object = {
                 "count": seen.count + 1,
                 "lastTimestamp": format_time(pending.at),
@@ -209,12 +154,12 @@ class EventRecorder:
                 if not error.not_found:
                     raise
             else:
-                seen.count += 1
+                self._written(pending, seen.stamp, seen.count + 1)
                 return
         stamp = self._stamp(pending.at)
         name = _name(regarding, stamp)
         await self._client.create(EVENTS, self._new(pending, namespace, name), given=True)
-        seen.stamp, seen.count = stamp, 1
+        self._written(pending, stamp, 1)
 
     def _new(self, pending: _Pending, namespace: str, name: str) -> Object:
         stamp = format_time(pending.at)
@@ -223,9 +168,9 @@ class EventRecorder:
             "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": pending.regarding,
-            "reason": pending.seen.reason,
+            "reason": pending.reason,
             "message": pending.note,
-            "type": pending.seen.type,
+            "type": pending.type,
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": "",
@@ -248,6 +193,11 @@ class EventRecorder:
             # Two recorders of one component are started at different times, or are given generators.
             self._rng = random.Random(f"{self._component} {self._clock.time()!r}")
         return self._rng
+
+
+def _subject_key(obj: Object) -> _SubjectKey:
+    metadata = obj["metadata"]
+    return metadata.get("uid") or (obj["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
 def reference(obj: Object) -> Object:

@@ -79,13 +79,6 @@ from .owners import OwnerEvents
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
-def packing(workload: Mapping[str, Any]) -> Packing:
-    """Most Workloads of a cluster are finished or wait; they are read when they change and hardly else."""
-    if conditions.is_finished(workload):
-        return "compressed"
-    return None if conditions.has_quota(workload) else "text"
-
-
 #: Index of pods by namespace and group.
 _GROUP_INDEX = "group"
 #: Labels that are kept of a pod of a Job or a Ray cluster.
@@ -130,7 +123,7 @@ class Cluster:
         self.configuration = configuration
         self.identifiers = configuration.identifiers
         informer = connection.informer
-        self.workloads = informer(WORKLOADS, pack=packing)
+        self.workloads = informer(WORKLOADS, pack=self._packing)
         self.local_queues = informer(LOCAL_QUEUES)
         self.cluster_queues = informer(CLUSTER_QUEUES)
         self.cohorts = informer(COHORTS)
@@ -290,6 +283,15 @@ class Cluster:
         return (*self.configuration.labels_to_copy, *sorted(str(key) for key in keys if key))
 
     # Workloads
+
+    def _packing(self, workload: Mapping[str, Any]) -> Packing:
+        """Most Workloads are finished or wait: they are read when they change and hardly else."""
+        if conditions.is_finished(workload):
+            return "compressed"
+        if conditions.has_quota(workload):
+            return None
+        # Many may wait when a manager starts, which is to take no longer for it.
+        return "compressed" if self.workloads.has_synced else "text"
 
     def workload(self, key: Key) -> Object | None:
         """The Workload of a key as last seen, or None."""

@@ -6,10 +6,8 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-
-from prometheus_client import Gauge
 
 from pykueue.api.resources import NAMESPACES
 from pykueue.clock import Clock
@@ -18,6 +16,7 @@ from pykueue.kube.errors import ApiError, first_error
 from pykueue.kube.leases import LeaderElector
 from pykueue.kube.shutdown import DrainingTransport
 from pykueue.kube.transport import Transport
+from pykueue.prometheus import Family
 
 from .certificates.mounted import MountedCertificates
 from .components import Runnable
@@ -36,6 +35,19 @@ LEAVING_TIME = 1.0
 
 class CacheSyncError(Exception):
     """The cluster could not be read in time. The process should end and start again."""
+
+
+class _Leadership:
+    """Whether a replica leads, under the name that dashboards know."""
+
+    def __init__(self, name: str, leads: Callable[[], bool]) -> None:
+        self._name, self._leads = name, leads
+
+    def collect(self) -> Iterator[Family]:
+        """The metric as it is now."""
+        family = Family("gauge", "leader_election_master_status", "1 while this replica leads.", ("name",))
+        family.add((self._name,), float(self._leads()))
+        yield family
 
 
 class Replica:
@@ -82,13 +94,7 @@ class Replica:
     def _export_leadership(self) -> None:
         """Adds to the metrics whether this replica leads, under the name that dashboards know."""
         name = self.configuration.leader_election.resource_name
-        gauge = Gauge(
-            "leader_election_master_status",
-            "1 while this replica leads.",
-            ["name"],
-            registry=self.manager.metrics.registry,
-        )
-        gauge.labels(name).set_function(lambda: float(self.leads))
+        self.manager.metrics.registry.register(_Leadership(name, lambda: self.leads))
 
     def _certificates(self) -> Runnable:
         configuration = self.configuration

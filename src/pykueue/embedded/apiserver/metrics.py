@@ -8,18 +8,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
-
 from pykueue.embedded.apiserver.registry.call import Call
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint, Registry
 from pykueue.embedded.store.memory import MemoryStore
+from pykueue.process_metrics import ProcessMetrics
+from pykueue.prometheus import Family
+from pykueue.prometheus import Registry as MetricsRegistry
 
 #: Upper bounds of the latency histogram, in seconds.
 BUCKETS = (
@@ -45,14 +39,13 @@ class Metrics:
     def __init__(self, registry: Registry, store: MemoryStore) -> None:
         self._requests: dict[tuple[_Key, int], int] = {}
         self._latencies: dict[_Key, _Latency] = {}
-        self._collected = CollectorRegistry()
+        self._collected = MetricsRegistry()
         self._collected.register(_Collector(self, registry, store))
-        ProcessCollector(registry=self._collected)
-        PlatformCollector(registry=self._collected)
+        self._collected.register(ProcessMetrics())
 
-    def include(self, registry: CollectorRegistry) -> None:
+    def include(self, registry: MetricsRegistry) -> None:
         """Show the series of another registry of this process too. Its names must differ from those here."""
-        self._collected.register(_Included(registry))
+        self._collected.register(registry)
 
     def request(self, call: Call, verb: str, code: int, seconds: float) -> None:
         """Count one request that was answered after `seconds`."""
@@ -69,27 +62,24 @@ class Metrics:
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""
-        return generate_latest(self._collected)
+        return self._collected.text()
 
-    def requests(self) -> Iterator[Metric]:
+    def requests(self) -> Iterator[Family]:
         """The families about requests."""
-        total = CounterMetricFamily(
+        total = Family(
+            "counter",
             "apiserver_request",
             "Number of requests by verb, resource and status code.",
-            labels=(*_LABELS, "code"),
+            (*_LABELS, "code"),
         )
         for (key, code), count in self._requests.items():
-            total.add_metric((*_labels(key), str(code)), count)
+            total.add((*_labels(key), str(code)), count)
         yield total
-        duration = HistogramMetricFamily(
-            "apiserver_request_duration_seconds", "Response latency in seconds.", labels=_LABELS
+        duration = Family(
+            "histogram", "apiserver_request_duration_seconds", "Response latency in seconds.", _LABELS
         )
         for key, latency in self._latencies.items():
-            buckets, reached = [], 0
-            for bound, count in zip((*BUCKETS, float("inf")), latency.counts, strict=True):
-                reached += count
-                buckets.append(("+Inf" if bound == float("inf") else str(bound), float(reached)))
-            duration.add_metric(_labels(key), buckets, latency.total)
+            duration.add_histogram(_labels(key), BUCKETS, (*latency.counts, latency.total))
         yield duration
 
 
@@ -106,17 +96,7 @@ def _labels(key: _Key) -> tuple[str, ...]:
     )
 
 
-class _Included(Collector):
-    """The series of another registry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def collect(self) -> Iterable[Metric]:
-        return self._registry.collect()
-
-
-class _Collector(Collector):
+class _Collector:
     """What is true at the moment it is asked for."""
 
     def __init__(self, metrics: Metrics, registry: Registry, store: MemoryStore) -> None:
@@ -124,20 +104,23 @@ class _Collector(Collector):
         self._registry = registry
         self._store = store
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[Family]:
         yield from self._metrics.requests()
-        objects = GaugeMetricFamily("apiserver_storage_objects", "Stored objects.", labels=("resource",))
-        watches = GaugeMetricFamily(
-            "apiserver_longrunning_requests", "Number of open watches.", labels=("verb", "group", "resource")
+        objects = Family("gauge", "apiserver_storage_objects", "Stored objects.", ("resource",))
+        watches = Family(
+            "gauge",
+            "apiserver_longrunning_requests",
+            "Number of open watches.",
+            ("verb", "group", "resource"),
         )
         for endpoint in sorted(self._registry, key=lambda one: one.qualified):
             if endpoint.stored:
-                objects.add_metric((endpoint.qualified,), endpoint.table.count)
+                objects.add((endpoint.qualified,), endpoint.table.count)
                 if endpoint.table.watchers:
                     labels = ("WATCH", endpoint.group, endpoint.plural)
-                    watches.add_metric(labels, endpoint.table.watchers)
+                    watches.add(labels, endpoint.table.watchers)
         yield objects
         yield watches
-        revision = CounterMetricFamily("apiserver_storage_revision", "Current revision of the store.")
-        revision.add_metric((), self._store.revision)
+        revision = Family("counter", "apiserver_storage_revision", "Current revision of the store.")
+        revision.add((), self._store.revision)
         yield revision

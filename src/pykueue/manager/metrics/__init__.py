@@ -5,14 +5,6 @@ Counters and histograms follow what happens (`observer`), gauges are computed at
 
 from __future__ import annotations
 
-from prometheus_client import (
-    CollectorRegistry,
-    GCCollector,
-    PlatformCollector,
-    ProcessCollector,
-    generate_latest,
-)
-
 from pykueue.api.decoding import decode_as
 from pykueue.api.meta import LabelSelector
 from pykueue.api.objects import labels_of
@@ -20,6 +12,8 @@ from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.jobs.pod import POD
 from pykueue.manager.cluster import Cluster
+from pykueue.process_metrics import GarbageMetrics, ProcessMetrics
+from pykueue.prometheus import Registry
 
 from .gauges import Gauges
 from .labels import CustomLabels
@@ -40,17 +34,16 @@ class Metrics:
         #: The label replica_role: leader, follower or standalone.
         self.role = "follower"
         #: The manager's own series, without those of the process.
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
         custom = CustomLabels(cluster)
         self.observer = Observer(self.registry, cluster, clock, self._role, self._wants, custom)
         gauges = Gauges(cluster, engine, self._role, self._wants, custom)
         gauges.skipped = self.observer.skipped
         self.registry.register(gauges)
         # Those of every Python process, under the names that dashboards know.
-        self._process = CollectorRegistry()
-        ProcessCollector(registry=self._process)
-        PlatformCollector(registry=self._process)
-        GCCollector(registry=self._process)
+        self._process = Registry()
+        self._process.register(ProcessMetrics())
+        self._process.register(GarbageMetrics())
         self.observer.observe(cluster.workloads)
         if POD.framework in cluster.jobs:
             self.observer.observe_pods(cluster.jobs[POD.framework])
@@ -67,4 +60,4 @@ class Metrics:
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text format."""
-        return generate_latest(self.registry) + generate_latest(self._process)
+        return self.registry.text() + self._process.text()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import inf, nan
 from typing import Any
-
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 import pykueue
 from pykueue.api.objects import get, is_deleting
@@ -17,6 +14,7 @@ from pykueue.api.quantity import MAX_INT64, parse
 from pykueue.engine import Engine
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.queues.activity import cluster_queue_activity, local_queue_activity
+from pykueue.prometheus import Family
 
 from .counts import Counts
 from .labels import CustomLabels, Source, parent_of, root_of
@@ -25,7 +23,7 @@ from .labels import CustomLabels, Source, parent_of, root_of
 _STATUSES = ("active", "inadmissible")
 
 
-class Gauges(Collector):
+class Gauges:
     """Answers a scrape from the caches and the engine's figures.
 
     `local_queues` says for which LocalQueues (namespace, name) metrics are wanted.
@@ -51,11 +49,7 @@ class Gauges(Collector):
         #: Workloads of the last cycle that had victims and were skipped, by ClusterQueue.
         self.skipped: Mapping[str, int] = {}
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: names do not depend on what exists."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """All gauges as they are now."""
         counts = Counts(self._cluster, self._engine, self._custom)
         yield self._build_info()
@@ -69,7 +63,7 @@ class Gauges(Collector):
 
     # Budgets
 
-    def _budgets(self) -> Iterator[Metric]:
+    def _budgets(self) -> Iterator[Family]:
         """Of the ledgers that the status of each Budget lists."""
         labels = ["budget", "value", "resource"]
         texts = {
@@ -78,7 +72,7 @@ class Gauges(Collector):
             "reserved": "Resource-hours that running workloads may still use of a Budget.",
         }
         families = {
-            field: GaugeMetricFamily(f"pykueue_budget_{field}_hours", text, labels=labels)
+            field: Family("gauge", f"pykueue_budget_{field}_hours", text, labels)
             for field, text in texts.items()
         }
         for budget in self._cluster.budgets.list():
@@ -86,7 +80,7 @@ class Gauges(Collector):
                 for each in ledger.get("resources") or ():
                     key = [budget["metadata"]["name"], ledger.get("value") or "", each["name"]]
                     for field, family in families.items():
-                        family.add_metric(key, float(parse(each.get(field) or "0")))
+                        family.add(key, float(parse(each.get(field) or "0")))
         yield from families.values()
 
     def _gauge(self, source: Source, name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
@@ -94,18 +88,18 @@ class Gauges(Collector):
         custom = self._custom.names(source, "Workload") if apart else self._custom.names(source)
         return _Gauge(name, text, labels, custom, self._role_now())
 
-    def _build_info(self) -> Metric:
+    def _build_info(self) -> Family:
         labels = ["git_version", "git_commit", "build_date", "go_version", "compiler", "platform"]
-        gauge = GaugeMetricFamily("kueue_build_info", "What this is.", labels=labels)
+        gauge = Family("gauge", "kueue_build_info", "What this is.", labels)
         version = f"v{pykueue.__version__}"
         compiler = platform.python_implementation()
         where = f"{sys.platform}/{platform.machine()}"
-        gauge.add_metric([version, "", "", f"python{platform.python_version()}", compiler, where], 1)
+        gauge.add([version, "", "", f"python{platform.python_version()}", compiler, where], 1)
         return gauge
 
     # ClusterQueues
 
-    def _cluster_queues(self, counts: Counts) -> Iterator[Metric]:
+    def _cluster_queues(self, counts: Counts) -> Iterator[Family]:
         def gauge(name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
             return self._gauge("ClusterQueue", name, text, "cluster_queue", *labels, apart=apart)
 
@@ -169,7 +163,7 @@ class Gauges(Collector):
             "active" if cluster_queue_activity(self._engine, queue["metadata"]["name"]).active else "pending"
         )
 
-    def _resources(self) -> Iterator[Metric]:
+    def _resources(self) -> Iterator[Family]:
         def gauge(name: str, text: str) -> _Gauge:
             labels = ("cohort", "cluster_queue", "flavor", "resource")
             return self._gauge("ClusterQueue", name, text, *labels)
@@ -212,7 +206,7 @@ class Gauges(Collector):
 
     # Cohorts
 
-    def _cohorts(self) -> Iterator[Metric]:
+    def _cohorts(self) -> Iterator[Family]:
         def gauge(name: str, text: str, *labels: str) -> _Gauge:
             return self._gauge("Cohort", name, text, "cohort", *labels)
 
@@ -242,7 +236,7 @@ class Gauges(Collector):
 
     # LocalQueues
 
-    def _local_queues(self, counts: Counts) -> Iterator[Metric]:
+    def _local_queues(self, counts: Counts) -> Iterator[Family]:
         def gauge(name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
             where = ("name", "namespace", *labels)
             return self._gauge("LocalQueue", f"local_queue_{name}", text, *where, apart=apart)
@@ -311,12 +305,12 @@ class _Gauge:
     def __init__(
         self, name: str, text: str, labels: tuple[str, ...], custom: tuple[str, ...], role: str
     ) -> None:
-        self.family = GaugeMetricFamily(f"kueue_{name}", text, labels=[*labels, "replica_role", *custom])
+        self.family = Family("gauge", f"kueue_{name}", text, [*labels, "replica_role", *custom])
         self._role = role
 
     def set(self, value: float, labels: tuple[str, ...], custom: tuple[str, ...]) -> None:
         """A series of it."""
-        self.family.add_metric([*labels, self._role, *custom], float(value))
+        self.family.add([*labels, self._role, *custom], float(value))
 
 
 def _quotas(queue: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -11,8 +11,6 @@ from collections import Counter as Counts
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
-
 from pykueue.api import conditions
 from pykueue.api.backfill_policies import BACKFILLED, promised_end
 from pykueue.api.kueue import names
@@ -26,18 +24,17 @@ from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.connection import Order
 from pykueue.manager.indexes import is_group_workload
+from pykueue.prometheus import Counters, Histograms, Labels, Registry
 
 from .labels import CustomLabels, Source, cohorts_above
-from .series import Counters, Histograms, Labels
 
 #: Upper bounds of time histograms, in seconds: 1, then 2.5 doubled up to the given number of buckets.
 BUCKETS_14 = (1.0, *(2.5 * 2.0**k for k in range(13)))
 BUCKETS_16 = (1.0, *(2.5 * 2.0**k for k in range(15)))
+#: Those of an attempt: from 5 ms to 10 s.
+ATTEMPT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 #: Creation latency is shorter.
 CREATION_BUCKETS = tuple(0.01 * 2.0**n for n in range(11))
-
-# The reference has no `_created` series beside its counters.
-disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _QUEUE = ("cluster_queue", "priority_class")
 _LOCAL = ("name", "namespace", "priority_class")
@@ -52,7 +49,7 @@ class Observer:
 
     def __init__(
         self,
-        registry: CollectorRegistry,
+        registry: Registry,
         cluster: Cluster,
         clock: Clock,
         role: Callable[[], str],
@@ -81,7 +78,7 @@ class Observer:
             "Duration of scheduling cycles.",
             ("result", "replica_role"),
             self._registry,
-            Histogram.DEFAULT_BUCKETS,
+            ATTEMPT_BUCKETS,
         )
         self._recomputed = self._counter(
             "preemption_target_recomputations",

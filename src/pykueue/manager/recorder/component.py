@@ -6,11 +6,10 @@ import logging
 from functools import partial
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
 from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.manager.components.component import Component, Context
+from pykueue.prometheus import Counters, Gauges, Registry
 
 from .files import Limits, SegmentWriter
 
@@ -41,30 +40,33 @@ class FlightRecorder:
     """Records the engine while it runs; a gap between two runs is marked in the files."""
 
     def __init__(
-        self, folder: Path, limits: Limits, engine: Engine, clock: Clock, registry: CollectorRegistry
+        self, folder: Path, limits: Limits, engine: Engine, clock: Clock, registry: Registry
     ) -> None:
         self._folder = folder
         self._limits = limits
         self._engine = engine
         self._clock = clock
         self._writer: SegmentWriter | None = None
-        self._active = Gauge(
+        self._active = Gauges(
             "pykueue_flight_recorder_active",
             "1 while events and decisions are recorded.",
-            registry=registry,
+            (),
+            registry,
         )
-        self._errors = Counter(
+        self._errors = Counters(
             "pykueue_flight_recorder_errors_total",
             "Number of times the flight recorder stopped because of an error, such as a full disk.",
-            registry=registry,
+            (),
+            registry,
         )
-        self._entries = Counter(
-            "pykueue_flight_recorder_entries_total", "Number of recorded entries.", registry=registry
+        self._entries = Counters(
+            "pykueue_flight_recorder_entries_total", "Number of recorded entries.", (), registry
         )
-        self._bytes = Counter(
+        self._bytes = Counters(
             "pykueue_flight_recorder_written_bytes_total",
             "Number of compressed bytes written.",
-            registry=registry,
+            (),
+            registry,
         )
 
     async def run(self) -> None:
@@ -120,8 +122,8 @@ class FlightRecorder:
             log.warning("%s: %s; segments that are too old stay", self._folder, error.strerror)
 
     def _count(self, writer: SegmentWriter) -> None:
-        self._entries.inc(writer.entries)
-        self._bytes.inc(writer.bytes_written)
+        self._entries.inc(amount=writer.entries)
+        self._bytes.inc(amount=writer.bytes_written)
         writer.entries = writer.bytes_written = 0
 
     def _failed(self, error: OSError) -> None:

@@ -61,23 +61,32 @@ class Explainer:
         self._recorder = recorder
         self._clock = clock
         self._limiter = TokenBucket(clock, RATE, BURST)
-        #: Workloads without a reason.
+        #: Workloads that have not waited for long without a reason.
         self._silent: dict[Key, _Silence] = {}
-        #: Those of them that have not waited for long, oldest first, with others that have a reason by now.
+        #: The same, oldest first, with others that have a reason by now.
         self._recent: deque[_Silence] = deque()
-        #: Those that have, by LocalQueue; the queue that is next is first.
-        self._due: OrderedDict[Key, deque[Key]] = OrderedDict()
+        #: Names of those that have, oldest first, by LocalQueue; the queue that is next is first.
+        self._due: OrderedDict[Key, dict[str, None]] = OrderedDict()
         self._wake = asyncio.Event()
         cluster.workloads.on_event(self._changed)
 
     def _changed(self, type_: str, old: Any, new: Any) -> None:
-        if new is None or not _waits_silently(new):
-            self._silent.pop(key_of(old if new is None else new), None)
-        elif (key := key_of(new)) not in self._silent:
+        key = key_of(old if new is None else new)
+        waits = new is not None and _waits_silently(new)
+        if old is not None:
+            queue = _queue_name(old)
+            if waits and queue == _queue_name(new) and self._knows(key, queue):
+                return
+            if self._silent.pop(key, None) is None and (due := self._due.get((key[0], queue))):
+                due.pop(key[1], None)
+        if waits:
             self._remember(key, new)
 
+    def _knows(self, key: Key, queue: str) -> bool:
+        return key in self._silent or key[1] in self._due.get((key[0], queue), ())
+
     def _remember(self, key: Key, workload: Mapping[str, Any]) -> None:
-        queue = intern(str(get(workload, "spec", "queueName") or ""))
+        queue = intern(_queue_name(workload))
         silence = self._silent[key] = _Silence(key, asyncio.get_running_loop().time(), queue)
         self._recent.append(silence)
         self._wake.set()
@@ -106,20 +115,21 @@ class Explainer:
             if self._silent.get(key) is silence:
                 if silence.since + PATIENCE > now:
                     return silence.since + PATIENCE - now
-                self._due.setdefault((key[0], silence.queue), deque()).append(key)
+                del self._silent[key]
+                self._due.setdefault((key[0], silence.queue), {})[key[1]] = None
             self._recent.popleft()
         return None
 
     def _next(self) -> Key | None:
         """The oldest of the next queue that has waited for long without a reason."""
         while self._due:
-            queue, keys = self._due.popitem(last=False)
-            while keys:
-                key = keys.popleft()
-                if self._silent.pop(key, None) is not None:
-                    if keys:
-                        self._due[queue] = keys
-                    return key
+            queue, names = self._due.popitem(last=False)
+            if names:
+                name = next(iter(names))
+                del names[name]
+                if names:
+                    self._due[queue] = names
+                return queue[0], name
         return None
 
     async def _explain(self, key: Key) -> None:
@@ -153,6 +163,10 @@ class Explainer:
         if reason not in ("", PENDING_EVALUATION):
             return PendingReason(reason, text)
         return behind_others(view.cluster_queue)
+
+
+def _queue_name(workload: Mapping[str, Any]) -> str:
+    return str(get(workload, "spec", "queueName") or "")
 
 
 def _waits_silently(workload: Mapping[str, Any]) -> bool:
