@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from zoneinfo import ZoneInfo
 
 from pykueue.api.durations import parse_duration
 
@@ -53,6 +52,8 @@ def time_zone(name: str | None) -> tzinfo:
         return UTC
     if name.lower() == "local" or name.startswith(("/", ".")):
         raise ScheduleError(f"unknown time zone {name}")
+    from zoneinfo import ZoneInfo  # few name one
+
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:

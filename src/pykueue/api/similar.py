@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
@@ -11,6 +10,8 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
     Case does not count. `cutoff` is the least similarity, from 0 to 1.
     """
+    from difflib import get_close_matches  # of use for errors only
+
     folded = {each.casefold(): each for each in known}
     close = get_close_matches(name.casefold(), folded, n=2, cutoff=cutoff)
     return f"; did you mean {' or '.join(folded[found] for found in close)}?" if close else ""

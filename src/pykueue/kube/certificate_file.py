@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +17,8 @@ def certificate_file(data: bytes) -> Iterator[str]:
             file.flush()
             yield f"/proc/self/fd/{handle}"
         return
+    import tempfile  # with modules for archives
+
     with tempfile.NamedTemporaryFile() as temporary:
         temporary.write(data)
         temporary.flush()

@@ -1,4 +1,4 @@
-"""What is remembered of the events of an object: as bytes, since few of thousands of objects get another one."""
+"""What is remembered of the events of an object: as bytes, as few of thousands of objects get another one."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from pykueue.api.budgets import Budget, BudgetSpec
 from pykueue.api.decoding import DecodeError, decode_as
@@ -66,6 +65,8 @@ def _window(spec: BudgetSpec) -> Iterator[FieldError]:
     window = spec.window
     if window is None:
         return
+    from zoneinfo import ZoneInfo  # few Budgets have a window
+
     try:
         ZoneInfo(window.time_zone)
     except (KeyError, OSError, ValueError):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, tzinfo
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from pykueue.api.budgets import BudgetWindow
 
@@ -15,6 +14,8 @@ _MONTHS: Final = {"Monthly": 1, "Quarterly": 3, "Yearly": 12}
 
 def bounds(window: BudgetWindow, now: int) -> tuple[int, int]:
     """Begin and end (exclusive) of the calendar window that a time is in, in seconds since 1970."""
+    from zoneinfo import ZoneInfo  # few Budgets have such a window
+
     zone = ZoneInfo(window.time_zone)
     today = datetime.fromtimestamp(now, zone).date()
     first = _first_day(window, today)
@@ -50,6 +51,6 @@ def _next_first_day(window: BudgetWindow, first: date) -> date:
             return date(month // 12, month % 12 + 1, first.day)
 
 
-def _midnight(day: date, zone: ZoneInfo) -> int:
+def _midnight(day: date, zone: tzinfo) -> int:
     """The first moment of a day; where midnight does not exist, the moment at which the clock skips it."""
     return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp())
