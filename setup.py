@@ -16,8 +16,9 @@ from typing import Any
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).parent
-#: Libraries that the modules of a part of the package become. A manager loads none of the cluster's: constants and
-#: types are made for a whole library. Calls between libraries cost no more than within one.
+#: Libraries that the modules of a part of the package become, compiled at the same time. Constants and types
+#: are made for a whole library: hence a manager loads none of the cluster's. Calls between them cost no more
+#: than calls within one.
 LIBRARIES = {"pykueue.embedded": 2, "pykueue": 3}
 #: Passes of gcc that take a third of the time of a build, and gain nothing here.
 LEFT_OUT = ("dominator-opts", "fre", "pta", "sra")
