@@ -107,7 +107,7 @@ class DecisionLog:
         self._objects: dict[str, _Object] = {}
         #: Observed fields of Workloads, each by itself.
         self._alike: dict[_Fields, _Fields] = {}
-        #: What is told of the creation of Workloads, by LocalQueue and details.
+        #: The entries for the creation of Workloads, by LocalQueue and details.
         self._creations: dict[tuple[str, str], Change] = {}
         #: Those whose entries are packed when there are enough of them.
         self._closed: list[_Object] = []

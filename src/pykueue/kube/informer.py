@@ -47,7 +47,7 @@ ABSENT_POLL = 5.0
 #: A watch that ends within this many seconds without a single event counts as a failure.
 SHORT_WATCH = 1.0
 #: Objects of one cache, the last stored, that are not packed yet.
-RECENT = 500
+RECENT = 250
 #: Packed objects of one cache, the last read, that are kept unpacked as well.
 OPENED = 64
 
