@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import insort
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import aclosing
 from operator import itemgetter
@@ -48,13 +48,15 @@ ABSENT_POLL = 5.0
 SHORT_WATCH = 1.0
 #: Objects of one cache, the last stored, that are not packed yet.
 RECENT = 250
+#: Texts of one cache, the last packed, that are not compressed yet.
+TEXTS = 1000
 #: Packed objects of one cache, the last read, that are kept unpacked as well.
 OPENED = 64
 
 #: Called with the kind of change, the object before (None for ADDED) and after (None for DELETED).
 Handler = Callable[[str, Any, Any], None]
 #: How an object is kept that is seldom read; None as it is.
-Packing = Literal["text", "compressed"] | None
+Packing = Literal["text", "compressed", "compressed later"] | None
 Objects = list[Any]
 
 log = logging.getLogger(__name__)
@@ -136,6 +138,8 @@ class Informer:
         self._opened: dict[Key, tuple[_Entry, Any]] = {}
         #: Entries that are not packed although `pack` may say so; the first is packed next.
         self._unpacked: OrderedDict[Key, None] = OrderedDict()
+        #: Entries that are kept as text until there are enough of them: most change before.
+        self._texts: deque[tuple[Key, _Entry]] = deque()
         self._indexes: dict[str, Index] = {}
         self._handlers: list[tuple[int, Handler]] = []
         self._version: str | None = None
@@ -495,15 +499,21 @@ class Informer:
         self._unpacked.move_to_end(key)
         if len(self._unpacked) > RECENT:
             oldest, _ = self._unpacked.popitem(last=False)
-            self._pack_entry(self._pack, self._entries[oldest])
+            self._pack_entry(self._pack, oldest, self._entries[oldest])
 
-    def _pack_entry(self, pack: Callable[[Object], Packing], entry: _Entry) -> None:
+    def _pack_entry(self, pack: Callable[[Object], Packing], key: Key, entry: _Entry) -> None:
         """Turn the entry into what it is kept as for long."""
         packing = pack(entry.kept)
-        if packing == "text":
-            entry.kept = encode_kept(entry.kept)
-        elif packing == "compressed":
+        if packing == "compressed":
             entry.kept, entry.dictionary = self._compressor.compress(orjson.dumps(entry.kept))
+        elif packing is not None:
+            entry.kept = encode_kept(entry.kept)
+            if packing == "compressed later":
+                self._texts.append((key, entry))
+                if len(self._texts) > TEXTS:
+                    key, entry = self._texts.popleft()
+                    if self._entries.get(key) is entry:
+                        entry.kept, entry.dictionary = self._compressor.compress(entry.kept)
 
     def _entry(self, obj: Object) -> _Entry | None:
         """What is kept of an object; None when it cannot be read, and is then as good as absent."""

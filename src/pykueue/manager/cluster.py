@@ -291,7 +291,7 @@ class Cluster:
         if conditions.has_quota(workload):
             return None
         # Many may wait when a manager starts, which is to take no longer for it.
-        return "compressed" if self.workloads.has_synced else "text"
+        return "compressed later" if self.workloads.has_synced else "text"
 
     def workload(self, key: Key) -> Object | None:
         """The Workload of a key as last seen, or None."""

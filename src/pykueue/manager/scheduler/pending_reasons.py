@@ -72,18 +72,15 @@ class Explainer:
 
     def _changed(self, type_: str, old: Any, new: Any) -> None:
         key = key_of(old if new is None else new)
-        waits = new is not None and _waits_silently(new)
-        if old is not None:
-            queue = _queue_name(old)
-            if waits and queue == _queue_name(new) and self._knows(key, queue):
-                return
-            if self._silent.pop(key, None) is None and (due := self._due.get((key[0], queue))):
-                due.pop(key[1], None)
-        if waits:
-            self._remember(key, new)
+        if new is not None and _waits_silently(new):
+            if key not in self._silent and (old is None or key[1] not in self._due_like(old)):
+                self._remember(key, new)
+        elif self._silent.pop(key, None) is None and self._due and old is not None:
+            self._due_like(old).pop(key[1], None)
 
-    def _knows(self, key: Key, queue: str) -> bool:
-        return key in self._silent or key[1] in self._due.get((key[0], queue), ())
+    def _due_like(self, workload: Mapping[str, Any]) -> dict[str, None]:
+        """The names of those of the same LocalQueue that have waited for long."""
+        return self._due.get((key_of(workload)[0], _queue_name(workload)), {})
 
     def _remember(self, key: Key, workload: Mapping[str, Any]) -> None:
         queue = intern(_queue_name(workload))
