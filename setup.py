@@ -52,6 +52,7 @@ def extensions() -> list[Extension]:
     )
     for extension in found:
         extension.extra_compile_args += [f"-fno-tree-{name}" for name in LEFT_OUT]
+        extension.extra_compile_args.append("-fvisibility=hidden")  # only Python looks names up
     return found
 
 

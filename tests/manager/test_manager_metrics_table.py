@@ -97,6 +97,12 @@ def test_the_labels_are_those_of_the_table() -> None:
         await s.settle()
         await s.finish_job("a")
         await s.settle()
+        series = [
+            line.rpartition(" ")[0]
+            for line in s.manager.metrics.text().decode().splitlines()
+            if not line.startswith("#")
+        ]
+        assert sorted(series) == sorted(set(series)), "each series is there once"
         seen = 0
         for family in text_string_to_metric_families(s.manager.metrics.text().decode()):
             name = family.name + ("_total" if family.type == "counter" else "")
