@@ -6,6 +6,7 @@ import pytest
 from manager_stack import Object, Stack, job, story
 
 from pykueue.api import conditions
+from pykueue.api.kueue import LocalQueue
 from pykueue.api.quantity import parse
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
@@ -19,6 +20,7 @@ from pykueue.api.resources import (
     WORKLOADS,
     Resource,
 )
+from pykueue.engine.dump import objects_of
 from pykueue.kube.errors import ApiError
 from queue_manifests import QUEUES
 
@@ -567,6 +569,12 @@ def test_past_usage_is_published_and_survives_a_restart() -> None:
         sharing = (await s.local_queue())["status"]["fairSharing"]["admissionFairSharingStatus"]
         published = parse(sharing["consumedResources"]["cpu"]).milli()
         assert 0 < published < 6000
+        # Forecasts begin with what the engine was given.
+        queue = next(each for each in objects_of(s.manager.engine) if isinstance(each, LocalQueue))
+        past = queue.status.fair_sharing
+        assert past is not None
+        assert past.admission_fair_sharing_status is not None
+        assert past.admission_fair_sharing_status.consumed_resources
         await s.stop_manager()
         await s.start_manager()
         await s.settle(5)

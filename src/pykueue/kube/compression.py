@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import NamedTuple
 
@@ -13,6 +14,10 @@ _TEXTS = 64
 _POOR = 0.25
 #: The fastest level, no header, and little memory to begin with: the texts are short.
 _LEVEL, _WINDOW, _MEMORY = 1, -13, 5
+#: Fixed codes: others say more about themselves than such a text is long. Older versions of zlib may write
+#: beyond their memory with them (CVE-2018-25032).
+_IS_SAFE = tuple(map(int, re.findall(r"\d+", zlib.ZLIB_RUNTIME_VERSION)[:3])) >= (1, 2, 12)
+_STRATEGY = zlib.Z_FIXED if _IS_SAFE else zlib.Z_DEFAULT_STRATEGY
 
 
 class Compressed(NamedTuple):
@@ -35,22 +40,24 @@ class Compressor:
 
     def __init__(self) -> None:
         self._dictionary = b""
-        self._encoder = _encoder(b"")
+        #: Made when the first text comes: it takes 27 kB.
+        self._encoder: zlib._Compress | None = None
         self._since = _TEXTS
 
     def compress(self, text: bytes) -> Compressed:
         """The text in little memory."""
+        if self._encoder is None:
+            self._encoder = _encoder(self._dictionary)
         encoder = self._encoder.copy()  # half the time of a new one, to which the dictionary is given
         compressed = Compressed(encoder.compress(text) + encoder.flush(), self._dictionary)
         self._since += 1
         if self._since > _TEXTS and len(compressed.data) > _POOR * len(text):
             # What comes last in a dictionary is found fastest.
             self._dictionary = (self._dictionary + text)[-_DICTIONARY_SIZE:]
-            self._encoder = _encoder(self._dictionary)
+            self._encoder = None
             self._since = 0
         return compressed
 
 
 def _encoder(dictionary: bytes) -> zlib._Compress:
-    # With fixed codes: others say more about themselves than such a text is long.
-    return zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zlib.Z_FIXED, dictionary)
+    return zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, _STRATEGY, dictionary)

@@ -48,9 +48,9 @@ ABSENT_POLL = 5.0
 SHORT_WATCH = 1.0
 #: Objects of one cache, the last stored, that are not packed yet.
 RECENT = 250
-#: Texts of one cache, the last packed, that are not compressed yet.
+#: Texts of one cache, the last packed of those that are compressed later, that are not compressed yet.
 TEXTS = 1000
-#: Packed objects of one cache, the last read, that are kept unpacked as well.
+#: Packed objects of one cache, the last unpacked, that are kept unpacked as well.
 OPENED = 64
 
 #: Called with the kind of change, the object before (None for ADDED) and after (None for DELETED).
@@ -134,7 +134,7 @@ class Informer:
         self._optional = optional
         self._compressor = Compressor()
         self._entries: dict[Key, _Entry] = {}
-        #: Packed entries that were read last, with the objects in them: what is read is often written next.
+        #: Packed entries that were unpacked last, with their objects: what is read is often written next.
         self._opened: dict[Key, tuple[_Entry, Any]] = {}
         #: Entries that are not packed although `pack` may say so; the first is packed next.
         self._unpacked: OrderedDict[Key, None] = OrderedDict()

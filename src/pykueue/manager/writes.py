@@ -50,12 +50,16 @@ class Writer:
         """
         try:
             return await self._patch(informer, obj, desired, subresource)
-        except ApiError as refused:
-            error = refused
-        if error.conflict:
-            await self.reread(informer, (obj["metadata"].get("namespace") or "", obj["metadata"]["name"]))
-        self._note_missing(informer, obj, error)
-        raise error
+        except ApiError as error:
+            refused: ApiError | None = error
+        try:
+            assert refused is not None
+            if refused.conflict:
+                await self.reread(informer, (obj["metadata"].get("namespace") or "", obj["metadata"]["name"]))
+            self._note_missing(informer, obj, refused)
+            raise refused
+        finally:
+            refused = None  # it refers to this frame
 
     def _note_missing(self, informer: Informer, obj: Mapping[str, Any], error: ApiError) -> None:
         """Drop an object from the cache at once when the server answers that it is gone.
@@ -123,10 +127,13 @@ class Writer:
                 conflict = error
             elif not error.not_found:
                 raise
-        if conflict is not None:
-            stored = await self.reread(informer, (metadata.get("namespace") or "", metadata["name"]))
-            if stored is not None and stored["metadata"].get("uid") == metadata.get("uid"):
-                raise conflict
+        try:
+            if conflict is not None:
+                stored = await self.reread(informer, (metadata.get("namespace") or "", metadata["name"]))
+                if stored is not None and stored["metadata"].get("uid") == metadata.get("uid"):
+                    raise conflict
+        finally:
+            conflict = None  # it refers to this frame
         kept = left.get("metadata") or {}
         if left.get("kind") == informer.resource.kind and (
             kept.get("finalizers") or kept.get("deletionGracePeriodSeconds")

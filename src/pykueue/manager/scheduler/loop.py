@@ -45,7 +45,7 @@ LIFETIME = 5.0
 #: Seconds after which a decision that could not be written is undone and made again.
 RETRY = 1.0
 
-#: Kinds whose status decides nothing, once they are known.
+#: Kinds of whose status the engine reads nothing but past usage.
 _FIGURES = frozenset({"ClusterQueue", "LocalQueue", "Cohort"})
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class Scheduler:
         informer.on_event(on_event, Order.DECIDE)
 
     def _changed(self, kind: str, old: Any, new: Any) -> None:
-        if kind in _FIGURES and only_status_differs(old, new):
+        if kind in _FIGURES and only_status_differs(old, new) and _past_usage(old) == _past_usage(new):
             return  # the figures that the manager itself writes
         if new is None:
             self._apply_deleted(kind, key_of(old))
@@ -203,6 +203,7 @@ class Scheduler:
         self._apply_finished()
         for workload in self._reservations.recover():
             self._apply("Workload", workload)
+        self._writing = 0
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_requeues())
             try:
@@ -535,6 +536,11 @@ class Scheduler:
         written = await self._writer.update(self._cluster.workloads, key, step)
         if written is not None and conditions.reason(before, conditions.QUOTA_RESERVED) != decision.reason:
             self._recorder.event(written, WARNING, decision.reason, text)
+
+
+def _past_usage(queue: Mapping[str, Any]) -> Any:
+    """What a LocalQueue has used, for fair sharing: forecasts begin with it."""
+    return get(queue, "status", "fairSharing", "admissionFairSharingStatus")
 
 
 def _may_succeed_later(error: Exception) -> bool:
