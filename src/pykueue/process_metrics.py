@@ -20,10 +20,16 @@ _PAGE = resource.getpagesize()
 class ProcessMetrics:
     """Time, memory and files of this process, where the system tells them, and its Python."""
 
+    def __init__(self) -> None:
+        #: Once: the system computes it from a clock that may be set.
+        self._booted = _boot_time()
+
     def collect(self) -> Iterator[Family]:
         """The metrics as they are now."""
         with suppress(OSError):  # not Linux
-            yield from _usage()
+            yield from _usage(self._booted)
+        with suppress(OSError):
+            yield from _files()
         yield _python()
 
 
@@ -43,21 +49,29 @@ class GarbageMetrics:
             yield family
 
 
-def _usage() -> Iterator[Family]:
+def _boot_time() -> float | None:
+    """When the system started, in seconds since 1970; None where it does not tell."""
+    with suppress(OSError):
+        for line in Path("/proc/stat").read_text().splitlines():
+            if line.startswith("btime "):
+                return float(line.split()[1])
+    return None
+
+
+def _usage(booted: float | None) -> Iterator[Family]:
     # From the third field on: the second is a name, which may have spaces in it.
     fields = (_PROCESS / "stat").read_text().rpartition(")")[2].split()
     user, system, started, size, resident = (float(fields[at]) for at in (11, 12, 19, 20, 21))
-    booted = next(
-        float(line.split()[1])
-        for line in Path("/proc/stat").read_text().splitlines()
-        if line.startswith("btime ")
-    )
     yield _one("gauge", "virtual_memory_bytes", "Virtual memory size in bytes.", size)
     yield _one("gauge", "resident_memory_bytes", "Resident memory size in bytes.", resident * _PAGE)
-    text = "Start time of the process since unix epoch in seconds."
-    yield _one("gauge", "start_time_seconds", text, booted + started / _TICK)
+    if booted is not None:
+        text = "Start time of the process since unix epoch in seconds."
+        yield _one("gauge", "start_time_seconds", text, booted + started / _TICK)
     text = "Total user and system CPU time spent in seconds."
     yield _one("counter", "cpu_seconds", text, (user + system) / _TICK)
+
+
+def _files() -> Iterator[Family]:
     files = len(list((_PROCESS / "fd").iterdir()))
     yield _one("gauge", "open_fds", "Number of open file descriptors.", files)
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -12,6 +12,7 @@ from pykueue.api.resources import CONFIG_MAPS, EVENTS, JOBS, NAMESPACES, PODS
 from pykueue.embedded.apiserver.handlers.expiry import HISTORY_AGE
 from pykueue.embedded.apiserver.handlers.reads import Listing
 from pykueue.embedded.apiserver.registry.call import Answer, Call
+from pykueue.embedded.controllers.inventory import Entry, Inventory
 from pykueue.embedded.store.records import Event, Record
 from pykueue.kube.errors import ApiError
 
@@ -84,6 +85,29 @@ def test_conditions_of_a_terminating_namespace_name_what_remains() -> None:
             await config_map(cluster, "late")
         await cluster.client.patch(CONFIG_MAPS, "m", "team", {"metadata": {"finalizers": None}})
         await cluster.wait(10)
+        assert not await cluster.exists(NAMESPACES, "team", None)
+
+    story(tell)
+
+
+@pytest.mark.interpreted
+def test_a_namespace_waits_for_content_that_is_not_known_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, asked = Inventory.content, Counter[str]()
+
+    def late(self: Inventory, name: str) -> list[Entry]:
+        asked[name] += 1
+        return [] if asked[name] <= 6 else known(self, name)
+
+    async def tell(cluster: Cluster) -> None:
+        await namespace(cluster)
+        await config_map(cluster, "m", finalizers=["example.com/hold"])
+        monkeypatch.setattr(Inventory, "content", late)
+        await cluster.client.delete(NAMESPACES, "team")
+        await cluster.wait(60)
+        assert asked["team"] > 6
+        assert await cluster.exists(NAMESPACES, "team", None)
+        await cluster.client.patch(CONFIG_MAPS, "m", "team", {"metadata": {"finalizers": None}})
+        await cluster.wait(60)
         assert not await cluster.exists(NAMESPACES, "team", None)
 
     story(tell)

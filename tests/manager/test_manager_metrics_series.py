@@ -20,6 +20,7 @@ from prometheus_client import (
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.utils import floatToGoString
 
+from pykueue import process_metrics
 from pykueue.manager.metrics.observer import BUCKETS_14
 from pykueue.process_metrics import GarbageMetrics, ProcessMetrics
 from pykueue.prometheus import Counters, Gauges, Histograms, Registry, number
@@ -84,3 +85,10 @@ def test_metrics_of_the_process_have_the_names_and_labels_of_the_client() -> Non
         assert mine is not None
         assert theirs is not None
         assert mine == pytest.approx(theirs, rel=0.1)
+
+
+def test_a_system_that_does_not_tell_when_it_started_leaves_that_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_metrics, "_boot_time", lambda: None)
+    names = {family.name for family in ProcessMetrics().collect()}
+    assert "process_start_time_seconds" not in names
+    assert {"process_cpu_seconds", "process_open_fds", "python_info"} <= names

@@ -63,7 +63,7 @@ class AiohttpRequests:
 
     @asynccontextmanager
     async def stream(self, url: str, fields: Fields, silence: float) -> AsyncIterator[StreamedAnswer]:
-        """As `Connections.stream`."""
+        """As `Connections.begin`."""
         with _errors():
             async with self._watches.get(
                 URL(url, encoded=True),

@@ -73,7 +73,8 @@ class NamespaceController:
             return None
         content = self._inventory.content(name)
         if any(not entry.deleting for entry in content) or not content:
-            await self._empty(name, content)
+            if await self._empty(name, content):
+                return RETRY  # the inventory shows it later
             content = self._inventory.content(name)
         if content:
             await self._report(namespace, content)
@@ -88,17 +89,20 @@ class NamespaceController:
                 raise
         return None
 
-    async def _empty(self, name: str, content: list[Entry]) -> None:
-        """Delete all content. When none is known the server is asked: a watch may be behind."""
+    async def _empty(self, name: str, content: list[Entry]) -> bool:
+        """Delete all content; whether there was some that is not known here.
+
+        When none is known the server is asked: a watch may be behind.
+        """
         known = {entry.resource for entry in content if not entry.deleting}
-        unknown = not content
+        unknown = False
         for resource in self._inventory.namespaced:
-            if (
-                resource in known
-                or resource.plural == "events"
-                or (unknown and await self._any(resource, name))
-            ):
+            if resource.plural == "events":
                 await self._client.delete_collection(resource, name)
+            elif resource in known or (not content and await self._any(resource, name)):
+                unknown |= resource not in known
+                await self._client.delete_collection(resource, name)
+        return unknown
 
     async def _any(self, resource: Resource, namespace: str) -> bool:
         found = await self._client.call(Request("GET", resource.path(namespace), {"limit": "1"}))

@@ -451,6 +451,8 @@ class Observer:
         queue, priority = conditions.cluster_queue(workload), _priority_class(workload)
         namespace, local = _local_queue(workload)
         wants_local, role = self._wants_local(namespace, local), self._role
+        if not wants_local:
+            namespace = local = ""  # one entry for all of them
         key = (queue, priority, namespace, local, role, wants_local)
         known = self._series.get(key)
         if known is None:

@@ -102,6 +102,9 @@ class WorkloadController:
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         if new is not None:
             self._add(new)
+        else:
+            uid = labels_of(old).get(names.JOB_UID_LABEL, "")
+            self._cluster.awaited_pods.forget(uid, self.controller.queue)
 
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         if type_ == DELETED:
@@ -333,10 +336,13 @@ class WorkloadController:
 
         It is reconciled when they end.
         """
-        if get(workload, "metadata", "ownerReferences") or conditions.is_finished(workload):
-            return False
         uid = labels_of(workload).get(names.JOB_UID_LABEL, "")
-        if self._cluster.left_pods(workload) and not self._has_job(workload):
+        has_owner = bool(get(workload, "metadata", "ownerReferences"))
+        if (
+            not (has_owner or conditions.is_finished(workload))
+            and self._cluster.left_pods(workload)
+            and not self._has_job(workload)
+        ):
             self._cluster.awaited_pods.expect(uid, self.controller.queue, key_of(workload))
             return True
         self._cluster.awaited_pods.forget(uid, self.controller.queue)

@@ -89,18 +89,21 @@ class Core:
 class HookContext:
     """What a kind's hooks may look at (`kinds.base.Context`)."""
 
-    __slots__ = ("_core", "dry_run", "rng", "user")
+    __slots__ = ("_core", "_now", "dry_run", "rng", "user")
 
     def __init__(self, core: Core, user: User, dry_run: bool) -> None:
         self._core = core
+        self._now: float | None = None
         self.rng = core.rng
         self.user = user.name
         self.dry_run = dry_run
 
     @property
     def now(self) -> float:
-        """The time, in seconds since 1970 (`kinds.base.Context`)."""
-        return self._core.clock.time()
+        """The time, in seconds since 1970 (`kinds.base.Context`); the same for all of a request."""
+        if self._now is None:
+            self._now = self._core.clock.time()
+        return self._now
 
     def lookup(self, group: str, plural: str, namespace: str, name: str) -> Object | None:
         """An object in its stored form, or None (`kinds.base.Context`)."""
