@@ -67,17 +67,8 @@ def condition(workload: Workload, kind: str) -> Mapping[str, Any] | None:
 
 def is_true(workload: Workload, kind: str) -> bool:
     """Whether the condition is there and True."""
-    status: Object | None = workload.get("status")
-    if status is not None:
-        listed: list[Any] | None = status.get("conditions")
-        if listed is not None:
-            found: Object
-            for found in listed:
-                type_: str = found["type"]
-                if type_ == kind:
-                    value: str = found["status"]
-                    return value == "True"
-    return False
+    found = condition(workload, kind)
+    return found is not None and found["status"] == "True"
 
 
 def holding(workload: Workload) -> int:
