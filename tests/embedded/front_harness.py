@@ -15,6 +15,7 @@ from pykueue.clock import Clock
 from pykueue.embedded.apiserver.http.exchange import ClientConnection
 from pykueue.embedded.apiserver.http.listening import Address
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.store.memory import MemoryStore
 
 
 class Answer:
@@ -126,11 +127,12 @@ def listening(
     tmp_path: Path,
     story: Callable[[Stage], Awaitable[None]],
     run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+    store: Callable[[], MemoryStore] = MemoryStore,
 ) -> None:
-    """Tell a story against a listening server, on the loop of `run`."""
+    """Tell a story against a listening server, on the loop of `run`, with the store that `store` makes."""
 
     async def main() -> None:
-        server = Server(None, Clock(), random.Random(1))
+        server = Server(store(), Clock(), random.Random(1))
         await server.start()
         address = await server.serve(directory=tmp_path / "data")
         stage = Stage(server, address)

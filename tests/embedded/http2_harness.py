@@ -21,6 +21,16 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
 
 
+def frames(data: bytes) -> list[tuple[int, int]]:
+    """Kind and stream of each of some whole frames."""
+    found = []
+    while data:
+        size, kind, stream = int.from_bytes(data[:3]), data[3], int.from_bytes(data[5:9])
+        found.append((kind, stream))
+        data = data[9 + size :]
+    return found
+
+
 class Http2Peer:
     """The client's side of one connection. `raw` sends bytes that the library would refuse to send."""
 

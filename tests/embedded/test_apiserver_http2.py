@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from apiserver_harness import CONFIG_MAPS, config_map
 from front_harness import Stage, listening
-from http2_harness import http2_peer
+from http2_harness import DATA, HEADERS, frames, http2_peer
 
 from pykueue.embedded.apiserver.http import front as fronts
 from pykueue.embedded.apiserver.http import multiplexed
@@ -20,6 +20,8 @@ from pykueue.embedded.apiserver.http.connection import BODY_TIME, HEAD_LIMIT, ID
 from pykueue.embedded.apiserver.http.multiplexed import MultiplexedConnection
 from pykueue.embedded.apiserver.http.negotiation import BODY_LIMIT
 from pykueue.embedded.apiserver.registry.call import Call
+from pykueue.embedded.store.memory import MemoryStore
+from pykueue.embedded.store.sqlite import SqliteStore
 
 NO_ERROR = 0
 
@@ -67,6 +69,49 @@ def test_requests_and_a_watch_share_a_connection(tmp_path: Path, run: Callable[.
         assert len(stage.connections) == 1
 
     listening(tmp_path, story, run)
+
+
+class Recorded:
+    """A transport that notes what is written."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_answer_and_the_event_of_its_write_leave_together(tmp_path: Path, durable: bool) -> None:
+    def store() -> MemoryStore:
+        return SqliteStore(tmp_path / "state.db") if durable else MemoryStore()
+
+    async def story(stage: Stage) -> None:
+        peer = await http2_peer(stage)
+        watch = peer.request("GET", f"{CONFIG_MAPS}?watch=true")
+        while watch not in peer.heads:
+            await peer.read()
+        front = stage.server._listeners[0]._front
+        assert front is not None
+        (connection,) = stage.connections
+        assert isinstance(connection, MultiplexedConnection)
+        recorded = connection._transport = Recorded(connection._transport)
+        for number in range(3):
+            await until(lambda: not front._watches._rounds.resting)  # events leave at once
+            recorded.written.clear()
+            stream = peer.request("POST", CONFIG_MAPS, config_map(f"a-{number}"))
+            assert (await peer.answered(stream)).code == 201
+            while peer.bodies[watch].count(b"\n") <= number:
+                await peer.read()
+            (answer,) = (found for found in map(frames, recorded.written) if (HEADERS, stream) in found)
+            assert (DATA, watch) in answer
+
+    listening(tmp_path, story, store=store)
 
 
 def test_watches_of_both_versions_see_the_same(tmp_path: Path) -> None:

@@ -439,13 +439,14 @@ class SqliteStore(MemoryStore):
             self._mark = group.mark
             for table, event in group.changes:
                 self._settle(table, event)
+            # Writers first: on a connection that writes and watches, answers and events then leave together.
+            for waiter in group.waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
             self._deliver(group.changes)
             self._committing = None
             if self._fault and group.size >= self._refused:
                 self._recovered()
-            for waiter in group.waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
         if self._gathering.changes:
             self._scheduled = True
             loop = asyncio.get_running_loop()
