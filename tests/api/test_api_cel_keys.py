@@ -68,3 +68,24 @@ def test_what_differs_for_an_expression_is_not_mistaken_for_what_it_holds_for() 
     assert not program.holds({"self": {"n": 1.0}})
     assert not program.holds({"self": {"n": "1"}})
     assert not program.holds({"self": {}})
+
+
+def test_what_thousands_of_queues_hold_for_is_evaluated_once() -> None:
+    """Rules compare names of queues, as Kueue's of a Workload do."""
+    program = Program("oldSelf.queue == self.queue || oldSelf.state == 'idle'")
+    evaluated = 0
+    compiled = program._compiled
+
+    class Counting:
+        def eval(self, data: Any) -> Any:
+            nonlocal evaluated
+            evaluated += 1
+            return compiled.eval(data=data)
+
+    program._compiled = Counting()
+    for _ in range(2):
+        for number in range(5000):
+            for state in ("idle", "busy"):
+                one = {"queue": f"queue-{number}", "state": state}
+                assert program.holds({"self": one, "oldSelf": one})
+    assert evaluated == 10_000

@@ -57,6 +57,7 @@ INTERNAL = {
     "api.cel.keys._MOST_PARTS": "what is beyond is encoded instead, at a higher price",
     "api.cel.program._MOST_REMEMBERED": "size of a cache",
     "api.cel.program._MOST_REMEMBERED_BYTES": "size of a cache",
+    "api.cel.program._MOST_HELD": "size of a cache",
     "embedded.apiserver.crd.kind._MOST_REPLICAS": "the largest int32",
     "api.hybrid._MOST_PODS": "the largest int32",
     "embedded.apiserver.crd.parts._COMPILED_TOGETHER": "work between two pauses of the event loop",

@@ -21,7 +21,7 @@ _MOST_LEVELS: Final = 12
 #: The key of values of all variables that are read, by name. In it texts stand for themselves, objects and
 #: lists are tuples, lists of which only the length counts are integers, fields that are not there are None,
 #: and all else is bytes of JSON.
-Key = Callable[[Mapping[str, Any]], Hashable]
+Key = Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
 def key_function(variables: Mapping[str, Reads]) -> Key:

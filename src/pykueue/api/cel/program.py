@@ -5,9 +5,11 @@ Source: docs/reference/kubernetes-api-machinery.md, sections 15 and 22.4.
 
 from __future__ import annotations
 
+import marshal
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from functools import cache
+from hashlib import blake2b
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -36,8 +38,13 @@ _WORDS: Final = (
     ),
 )
 
-#: Values a program remembers to be true for, and bytes one of them may have.
+#: Values a program remembers the result for, and bytes one of them may have.
 _MOST_REMEMBERED, _MOST_REMEMBERED_BYTES = 1024, 2048
+#: Values a program remembers to be true for, by digests of so many bytes: rules compare the names of queues,
+#: and there are thousands of queues with Workloads in a few states each.
+_MOST_HELD, _DIGEST = 32_768, 16
+#: The format in which equal keys are always the same bytes.
+_PLAIN: Final = 2
 
 
 @cache
@@ -71,8 +78,8 @@ class Program:
         self, text: str, optional_old: bool = False, variables: tuple[str, ...] = _VARIABLES
     ) -> None:
         self.optional_old = optional_old
-        #: What it was true for lately, by its key.
-        self._held: set[Hashable] = set()
+        #: What it was true for lately, by digests of keys.
+        self._held: set[bytes] = set()
         #: Makes the key; generated when first needed.
         self._key: Key | None = None
         #: Whether it was true for what lately, as JSON.
@@ -180,8 +187,9 @@ class Program:
         """
         if self._key is None:
             self._key = key_function(self._reads)
-        key, held = self._key(data), self._held
-        if key in held:
+        held = self._held
+        digest = blake2b(marshal.dumps(self._key(data), _PLAIN), digest_size=_DIGEST).digest()
+        if digest in held:
             return True
         projected = {name: project(data[name], reads) for name, reads in self._reads.items()}
         try:
@@ -189,10 +197,9 @@ class Program:
                 return False
         except RuntimeError:
             return False
-        if len(orjson.dumps(projected)) <= _MOST_REMEMBERED_BYTES:
-            if len(held) >= _MOST_REMEMBERED:
-                held.clear()
-            held.add(key)
+        if len(held) >= _MOST_HELD:
+            held.clear()
+        held.add(digest)
         return True
 
 
