@@ -304,6 +304,15 @@ def test_nulls_in_applied_configurations_are_values() -> None:
         error = await api.refused(applied("b", color=None))
         assert (error.code, error.details["causes"][0]["field"]) == (409, ".spec.color")
 
+        def status(ready: bool | None, **spec: Any) -> Any:
+            config = {**widget("w", **spec), "status": {"ready": ready}}
+            return api.patch(f"{WIDGETS}/w/status", config, APPLY_PATCH, fieldManager="a")
+
+        error = await api.refused(status(None))
+        assert [one["field"] for one in error.details["causes"]] == ["status.ready"]
+        # The spec is not written through this endpoint.
+        assert (await status(True, color=None))["spec"]["color"] == "red"
+
     with_server(story)
 
 

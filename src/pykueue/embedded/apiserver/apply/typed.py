@@ -201,15 +201,18 @@ def _applied_elements(
 
 def present_fields(value: Any, node: Node) -> Fields:
     """All fields of a value, with `.` at every object and list: what the manager that created it owns."""
-    if _is_granular(value, node):
-        fields: Fields = {
-            "f:" + name: present_fields(inner, _child(node, name) or ANY) for name, inner in value.items()
-        }
-    elif type(value) is list and node.items is not None and (keyed := element_keys(value, node)) is not None:
-        fields = {step: present_fields(item, node.items) for step, item in keyed.items()}
-    else:
+    if not value:
         return LEAF
-    return {SELF: LEAF, **fields} if fields else LEAF
+    if _is_granular(value, node):
+        fields: Fields = {SELF: LEAF}
+        for name, inner in value.items():
+            kind = type(inner)  # most values are scalars, and quick
+            nested = kind is dict or kind is list
+            fields["f:" + name] = present_fields(inner, _child(node, name) or ANY) if nested else LEAF
+        return fields
+    if type(value) is list and node.items is not None and (keyed := element_keys(value, node)) is not None:
+        return {SELF: LEAF, **{step: present_fields(item, node.items) for step, item in keyed.items()}}
+    return LEAF
 
 
 # Merging

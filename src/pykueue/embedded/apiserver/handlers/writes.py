@@ -359,7 +359,8 @@ class Writes:
             )
         config = {**body, "metadata": {**given, "name": target.name}}
         now = self._core.now_text()
-        nulls = endpoint.custom and b"null" in orjson.dumps(config)
+        written = config.get("status") if target.subresource == "status" else config
+        nulls = endpoint.custom and b"null" in orjson.dumps(written)
 
         def run(live: Object | None) -> Steps:
             applied = yield from apply_in_steps(
