@@ -143,6 +143,37 @@ def test_a_watch_yields_events_however_long_and_however_cut_into_pieces() -> Non
     asyncio.run(main())
 
 
+def test_what_a_write_returned_is_not_decoded_again_when_the_watch_shows_it() -> None:
+    """Only the same text stands for the same object: another version is decoded."""
+    own = orjson.dumps({"metadata": {"name": "own", "resourceVersion": "7"}, "text": '","object":{}'})
+    other = own.replace(b'"7"', b'"8"')
+    lines = [
+        b'{"type":"MODIFIED","object":' + other + b"}",
+        b'{"type":"MODIFIED","object":' + own + b"}",
+        b'{"type":"DELETED","object":' + own + b"}",
+        b'{"object":' + own + b',"type":"ADDED"}',
+    ]
+
+    async def main() -> None:
+        async def handler(request: web.Request) -> web.StreamResponse:
+            if request.method != "GET":
+                return web.Response(body=own + b"\n", content_type="application/json")
+            return web.Response(body=b"\n".join([*lines, b""]))
+
+        async with serving(handler) as address:
+            transport = HttpTransport(address)
+            written = await transport.call(Request("PATCH", "/x", body={}))
+            async with aclosing(transport.watch(Request("GET", "/x"))) as events:
+                seen = [event async for event in events]
+            await transport.close()
+        assert [event.type for event in seen] == ["MODIFIED", "MODIFIED", "DELETED", "ADDED"]
+        assert [event.object["metadata"]["resourceVersion"] for event in seen] == ["8", "7", "7", "7"]
+        assert [event.object is written for event in seen] == [False, True, False, False]
+        assert all(event.object == written for event in seen[1:])
+
+    asyncio.run(main())
+
+
 def test_a_watch_that_breaks_is_a_connection_error_and_one_that_ends_just_ends() -> None:
     async def main() -> None:
         async def handler(request: web.Request) -> web.StreamResponse:

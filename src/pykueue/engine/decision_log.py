@@ -180,12 +180,9 @@ class DecisionLog:
         if queue != known.queue:
             found.append((now, 0, Change("", _QUEUE_NAME, known.queue, queue)))
             known.queue = queue
-        before, after = _by_field(known.shown), _by_field(new)
+        before: _Fields = known.shown
         known.shown = self._shared(new)
-        changed = [name for name, value in after.items() if before.get(name) != value]
-        changed += [name for name in before if name not in after]
-        for name in changed:
-            old, value = before.get(name, ""), after.get(name, "")
+        for name, old, value in _differing(before, new):
             condition = _condition(conditions, name)
             if condition is None:
                 found.append((now, len(found), Change("", name, old, value)))
@@ -197,7 +194,8 @@ class DecisionLog:
             found.sort()
         for at, _, change in found:
             self._add(known, at, change)
-        if after.get(_FINISHED) == "True":
+        finished = _place(new, _FINISHED)
+        if finished >= 0 and new[finished + 1] == "True":
             self._close(known)
 
     def _shared(self, fields: _Fields) -> _Fields:
@@ -357,9 +355,33 @@ def _fields(obj: kueue.Workload) -> _Fields:
     return tuple(fields)
 
 
-def _by_field(fields: _Fields) -> dict[str, str]:
-    """The values by the names of the fields."""
-    return dict(zip(fields[::2], fields[1::2], strict=True))
+def _differing(before: _Fields, after: _Fields) -> list[tuple[str, str, str]]:
+    """(name, before, after) of each field that differs; a value is empty where there is no such field."""
+    found: list[tuple[str, str, str]] = []
+    common = 0
+    for at in range(0, len(after), 2):
+        name, value = after[at], after[at + 1]
+        # Most fields are where they were.
+        old = at if at < len(before) and before[at] == name else _place(before, name)
+        if old < 0:
+            found.append((name, "", value))
+            continue
+        common += 2
+        if before[old + 1] != value:
+            found.append((name, before[old + 1], value))
+    if common < len(before):
+        for at in range(0, len(before), 2):
+            if _place(after, before[at]) < 0:
+                found.append((before[at], before[at + 1], ""))
+    return found
+
+
+def _place(fields: _Fields, name: str) -> int:
+    """Where a field is; -1 where there is none of that name."""
+    for at in range(0, len(fields), 2):
+        if fields[at] == name:
+            return at
+    return -1
 
 
 def _condition_field(type: str) -> str:

@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import orjson
 
 from pykueue.kube.connections import Connections
+from pykueue.kube.echoes import Echoes
 from pykueue.kube.exchange import Answer, Fields
 from pykueue.kube.http_watch import watch_events
 from pykueue.kube.refusals import refusal
@@ -95,6 +96,8 @@ class HttpTransport:
         self._http2 = http2
         #: Whether metadata.managedFields is left out of what comes in.
         self.strips = not keep_managed_fields
+        #: What the watches show again.
+        self.echoes = Echoes()
         self._requests = requests or RequestOptions()
         self._limit = self._requests.timeout or REQUEST_TIMEOUT
         self._own_headers = (("User-Agent", user_agent), *self._requests.headers)
@@ -129,9 +132,12 @@ class HttpTransport:
         if not is_json:
             return answer.content.decode(errors="replace")
         try:
-            return self._stripped(orjson.loads(answer.content))
+            result = self._stripped(orjson.loads(answer.content))
         except orjson.JSONDecodeError as error:
             raise ConnectionError(f"{self.base_url}: the answer is not JSON: {error}") from error
+        if request.method != "GET":
+            self.echoes.expect(answer.content, result)
+        return result
 
     def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
         """Events until the server ends the watch, at the latest after WATCH_TIMEOUT."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
+from pykueue.kube.echoes import Echoes
 from pykueue.kube.errors import ApiError
 from pykueue.kube.exchange import Answer, Fields
 from pykueue.kube.refusals import refusal
@@ -30,6 +31,7 @@ class Server(Protocol):
     base_url: str
     #: Whether metadata.managedFields is left out of what comes in.
     strips: bool
+    echoes: Echoes
 
     @property
     def origin(self) -> str: ...
@@ -65,6 +67,10 @@ async def watch_events(server: Server, request: Request) -> AsyncGenerator[Watch
                 parts = [rest]  # a last line without its end is left out
                 for line in lines:
                     if not line:
+                        continue
+                    own = server.echoes.take(line)
+                    if own is not None:
+                        yield WatchEvent(*own)
                         continue
                     frame = orjson.loads(line)
                     if frame["type"] == "ERROR":

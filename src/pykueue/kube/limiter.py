@@ -48,7 +48,7 @@ class TokenBucket:
         self._tokens = min(self._burst, self._tokens + 1.0)
 
     def _fill(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self._clock.monotonic()
         if self._filled_at is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
         self._filled_at = now

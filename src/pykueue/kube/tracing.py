@@ -6,14 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
-from typing import NamedTuple
 
-
-class _Reconcile(NamedTuple):
-    controller: str
-    key: object
-    number: int
-
+#: A pass of a controller over an object: its name, the key of the object, and the number of the pass.
+_Reconcile = tuple[str, object, int]
 
 _WORK: ContextVar[Mapping[str, str] | _Reconcile | None] = ContextVar("work", default=None)
 
@@ -23,10 +18,10 @@ _numbers = count(1)
 def at_work() -> Mapping[str, str]:
     """Names and values that say what is being worked on here; empty outside of any work."""
     work = _WORK.get()
-    if isinstance(work, _Reconcile):
-        key = work.key
+    if isinstance(work, tuple):
+        controller, key, number = work
         shown = "/".join(str(part) for part in key if part) if isinstance(key, tuple) else str(key)
-        return {"controller": work.controller, "object": shown, "reconcileID": str(work.number)}
+        return {"controller": controller, "object": shown, "reconcileID": str(number)}
     return work or {}
 
 
@@ -42,4 +37,4 @@ def tracing(**fields: str) -> Iterator[None]:
 
 def reconciling(controller: str, key: object) -> None:
     """This task works on `key` from now on: a number distinguishes passes over the same key."""
-    _WORK.set(_Reconcile(controller, key, next(_numbers)))
+    _WORK.set((controller, key, next(_numbers)))

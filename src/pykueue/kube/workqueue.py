@@ -28,7 +28,7 @@ class WorkQueue(Generic[K]):
         self._dirty: set[K] = set()
         self._working: set[K] = set()
         self._failures: dict[K, int] = {}
-        #: When a key is due, by the loop's time, and the timer that adds it.
+        #: When a key is due, in monotonic seconds, and the timer that adds it.
         self._timers: dict[K, tuple[float, asyncio.TimerHandle | Recheck]] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
 
@@ -52,14 +52,14 @@ class WorkQueue(Generic[K]):
             self._schedule(key, seconds, self._clock.recheck_later)
 
     def add_at(self, key: K, due: float) -> None:
-        """Ask for work on `key` at a time of the loop, in seconds, or when the wall clock jumps.
+        """Ask for work on `key` at a monotonic time, in seconds, or when the wall clock jumps.
 
         The earliest request counts.
         """
         known = self._timers.get(key)
         if key in self._dirty or (known is not None and known[0] <= due):
             return
-        self.add_after(key, due - asyncio.get_running_loop().time())
+        self.add_after(key, due - self._clock.monotonic())
 
     def add_rate_limited(self, key: K) -> None:
         """Ask for work on `key` after a delay that doubles with every call until `forget`."""
@@ -123,7 +123,7 @@ class WorkQueue(Generic[K]):
         self, key: K, seconds: float, call_later: Callable[..., asyncio.TimerHandle | Recheck]
     ) -> None:
         """Add `key` in `seconds`, unless it is due earlier."""
-        due = asyncio.get_running_loop().time() + seconds
+        due = self._clock.monotonic() + seconds
         known = self._timers.get(key)
         if known is not None:
             if known[0] <= due:

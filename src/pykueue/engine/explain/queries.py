@@ -304,6 +304,14 @@ class Queries(QuotaQueries):
             return {}
         return lost_resource_seconds(info, parse_time(at))
 
+    def version(self, key: str) -> tuple[str, int]:
+        """The uid and the generation of a workload as decided on; empty and 0 for an unknown one."""
+        info = self._state.workloads.get(key)
+        if info is None:
+            return "", 0
+        metadata = info.obj.metadata
+        return metadata.uid, metadata.generation or 0
+
     def workload(self, key: str) -> WorkloadView | None:
         """Where a workload stands; None if the engine does not know it (finished ones are forgotten)."""
         state = self._state

@@ -296,7 +296,7 @@ class QueueController:
             if desired == current:
                 return None
             # Noted before the write, whose own event asks for another look.
-            self._written[item] = asyncio.get_running_loop().time()
+            self._written[item] = self._clock.monotonic()
             return desired
 
         if await self._writer.update(informer, key, step) is None:

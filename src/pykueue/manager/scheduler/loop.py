@@ -236,8 +236,7 @@ class Scheduler:
                 match decision:
                     case Admit():
                         self._requeues.pop(decision.key, None)
-                        seen = self._cluster.workload(_key(decision.key))
-                        self._carry_out(tasks, self._admit(decision, _version(seen)))
+                        self._carry_out(tasks, self._admit(decision, self.engine.version(decision.key)))
                     case Preempt():
                         self._carry_out(tasks, self._preempt(decision))
                     case Requeue():
@@ -281,14 +280,14 @@ class Scheduler:
         finally:
             self._writing -= 1
 
-    async def _admit(self, decision: Admit, decided_on: tuple[Any, Any]) -> None:
+    async def _admit(self, decision: Admit, decided_on: tuple[str, int]) -> None:
         """Write an admission, if the Workload still asks for what it was decided on."""
         key = _key(decision.key)
         admission = encode(decision.admission)
-        begun = asyncio.get_running_loop().time()
+        begun = self._clock.monotonic()
 
         def step(workload: Object) -> Object | None:
-            if asyncio.get_running_loop().time() - begun > LIFETIME:
+            if self._clock.monotonic() - begun > LIFETIME:
                 return None
             if _version(workload) != decided_on or not self._may_reserve(workload):
                 return None
@@ -548,10 +547,10 @@ def _may_succeed_later(error: Exception) -> bool:
     return not isinstance(error, ApiError) or error.code >= 500 or error.code == 429 or error.conflict
 
 
-def _version(workload: Mapping[str, Any] | None) -> tuple[Any, Any]:
+def _version(workload: Mapping[str, Any] | None) -> tuple[str, int]:
     """Which Workload this is, and which spec of it."""
     metadata = workload["metadata"] if workload else {}
-    return (metadata.get("uid"), metadata.get("generation"))
+    return (metadata.get("uid") or "", metadata.get("generation") or 0)
 
 
 def _content(outline: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -43,7 +43,7 @@ class _Silence(NamedTuple):
     """A Workload waits without a reason."""
 
     key: Key
-    #: Since when, in seconds of the loop.
+    #: Since when, in seconds of the clock that never jumps.
     since: float
     #: The name of its LocalQueue.
     queue: str
@@ -84,7 +84,7 @@ class Explainer:
 
     def _remember(self, key: Key, workload: Mapping[str, Any]) -> None:
         queue = intern(_queue_name(workload))
-        silence = self._silent[key] = _Silence(key, asyncio.get_running_loop().time(), queue)
+        silence = self._silent[key] = _Silence(key, self._clock.monotonic(), queue)
         self._recent.append(silence)
         self._wake.set()
 
@@ -105,7 +105,7 @@ class Explainer:
 
     def _sort(self) -> float | None:
         """Find those that have waited for long; the seconds until the next one has, None: there is none."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock.monotonic()
         while self._recent:
             silence = self._recent[0]
             key = silence.key
