@@ -65,6 +65,7 @@ wheel-compiled: $(READY)
 COMPILED_TESTS := tests/engine tests/conformance/test_engine_conformance.py \
   tests/kube/test_kube_informer.py tests/kube/test_informer_streamed.py tests/kube/test_kube_controller.py \
   tests/manager/test_manager_rules.py tests/manager/test_manager_edited.py tests/manager/test_manager_life.py \
+  tests/cli/test_cli_memory.py \
   $(addprefix tests/embedded/test_,$(addsuffix .py, \
     apiserver_admission apiserver_builtin_admission apiserver_custom apiserver_front apiserver_fuzz apiserver_http \
     apiserver_lists_and_watches apiserver_objects apiserver_refused_writes apiserver_rights apiserver_tokens \

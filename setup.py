@@ -37,7 +37,7 @@ def libraries(names: list[str]) -> Iterator[tuple[list[str], str]]:
 
 
 def extensions() -> list[Extension]:
-    """The modules that pyproject.toml lists, compiled by mypyc."""
+    """The modules that pyproject.toml lists, compiled by mypyc, and what has to be C."""
     from mypyc.build import mypycify  # of mypy, which only this needs
 
     names = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pykueue"]["compiled"]
@@ -53,6 +53,8 @@ def extensions() -> list[Extension]:
     for extension in found:
         extension.extra_compile_args += [f"-fno-tree-{name}" for name in LEFT_OUT]
         extension.extra_compile_args.append("-fvisibility=hidden")  # only Python looks names up
+    if sys.platform == "linux":
+        found.append(Extension("pykueue.cli._arenas", ["src/pykueue/cli/_arenas.c"]))
     return found
 
 

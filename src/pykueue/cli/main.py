@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from pykueue import extras
+from pykueue.cli.memory import use_huge_pages
 from pykueue.cli.plugin.errors import UsageError
 from pykueue.cli.plugin.options import ARGUMENTS, flags_after_verb
 
@@ -157,6 +158,7 @@ def program(name: str | None = None) -> None:
     delay by a second, it would be lost, and the container killed when its time is over.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    use_huge_pages()
     if "powershell_complete" in os.environ.values():
         from pykueue.cli.plugin.powershell import register
 
