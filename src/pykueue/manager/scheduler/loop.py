@@ -38,6 +38,9 @@ from pykueue.manager.writes import Writer
 
 #: Decisions written at the same time.
 CONCURRENCY = 32
+#: Time between two cycles in a row, in multiples of that of the first; but REST_MAX seconds, or as long as it
+#: took where that is more.
+REST, REST_MAX = 10.0, 0.1
 #: Shortest time until a cycle that no event asked for, in seconds.
 MIN_WAIT = 0.01
 #: Seconds for which an admission is tried to be written; quota may be another by then.
@@ -220,7 +223,7 @@ class Scheduler:
                     self._decided.popleft().close()
 
     async def _cycle(self, tasks: asyncio.TaskGroup) -> None:
-        """Cycles until nothing is left to look at; after each, other tasks get as much time as it took.
+        """Cycles until nothing is left to look at; after each, other tasks get several times as long.
 
         What happens meanwhile is then decided on together: under load cycles become fewer, not slower. The
         engine notices in a cycle that time has passed: what was timed for now gets one in any case.
@@ -254,7 +257,7 @@ class Scheduler:
                         self._carry_out(tasks, self._evict(decision))
                     case Delay():
                         self._record_delay(decision)
-            await self._clock.sleep(took)
+            await self._clock.sleep(max(took, min(REST * took, REST_MAX)))
         self._set_timer()
 
     def _set_timer(self) -> None:
