@@ -536,10 +536,11 @@ def test_the_status_of_many_busy_queues_is_written_slowly_and_comes_out_right(
     monkeypatch.setattr("pykueue.manager.queues.controller.RATE", 2.0)
 
     async def life(s: Stack) -> None:
+        for number in range(10):
+            await s.apply(QUEUES.rsplit("---", 1)[1].replace("lq", f"lq-{number}"))
         await s.settle(10)
         s.transport.writes.clear()
         for number in range(10):
-            await s.apply(QUEUES.rsplit("---", 1)[1].replace("lq", f"lq-{number}"))
             await s.apply(job(f"waits-{number}", 20, queue=f"lq-{number}"))
         await s.settle(1)
         written = (
@@ -551,6 +552,25 @@ def test_the_status_of_many_busy_queues_is_written_slowly_and_comes_out_right(
             status = (await s.local_queue(f"lq-{number}"))["status"]
             assert status["pendingWorkloads"] == 1
         assert (await s.cluster_queue())["status"]["pendingWorkloads"] == 10
+
+    story(life)
+
+
+def test_once_workloads_change_no_more_the_status_of_all_queues_comes_out_right_without_delay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pykueue.manager.queues.controller.BURST", 4)
+    monkeypatch.setattr("pykueue.manager.queues.controller.RATE", 1.0)
+
+    async def life(s: Stack) -> None:
+        for number in range(30):
+            await s.apply(QUEUES.rsplit("---", 1)[1].replace("lq", f"lq-{number}"))
+        await s.settle(10)
+        for number in range(30):
+            await s.apply(job(f"waits-{number}", 20, queue=f"lq-{number}"))
+        await s.settle(7)
+        for number in range(30):
+            assert (await s.local_queue(f"lq-{number}"))["status"]["pendingWorkloads"] == 1
 
     story(life)
 

@@ -2,6 +2,7 @@
 
 Status is written at most once per second and queue, and at once when it was quiet before; where hundreds of
 queues are busy, less often: it is for people and dashboards, and busy queues must not cost a write per job.
+When no Workload changes any more, all of them become right without delay.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ from .activity import cluster_queue_activity, cohort_activity, local_queue_activ
 
 #: Seconds between two status writes of one queue.
 INTERVAL = 1.0
-#: Status writes per second of all queues in the long run, and at once.
+#: Status writes per second of all queues in the long run, and at once, while Workloads change.
 RATE = 50.0
 BURST = 200
+#: Seconds without a change of a Workload after which status is written without that limit.
+QUIET = 2.0
 
 
 #: What to look at: a kind, and the namespace and the name of an object.
@@ -54,6 +57,8 @@ class QueueController:
         self._usage_sharing = cluster.configuration.admission_fair_sharing
         self._written: dict[Item, float] = {}
         self._limiter = TokenBucket(clock, RATE, BURST)
+        #: Until when the limit holds, in monotonic seconds.
+        self._limited_until = 0.0
         self.controller: Controller[Item] = Controller(
             "queue controller", self.reconcile, clock=clock, workers=workers, wait_for=[cluster.synced]
         )
@@ -106,6 +111,7 @@ class QueueController:
             return
         if before is not None and after is not None and before[0] == after[0]:
             before = None  # the same queues
+        self._limited_until = self._clock.monotonic() + QUIET
         for standing in (before, after):
             if standing is not None:
                 self._add_queues(*standing[0])
@@ -289,7 +295,9 @@ class QueueController:
         if informer.get(*key) is None:
             self._written.pop(item, None)
             return
-        await self._limiter.acquire()
+        limited = self._clock.monotonic() < self._limited_until
+        if limited:
+            await self._limiter.acquire()
 
         def step(current: Object) -> Object | None:
             desired = status_of(current)
@@ -299,7 +307,7 @@ class QueueController:
             self._written[item] = self._clock.monotonic()
             return desired
 
-        if await self._writer.update(informer, key, step) is None:
+        if await self._writer.update(informer, key, step) is None and limited:
             self._limiter.give_back()
 
     def _activity(self, cluster_queue: Object) -> Activity:

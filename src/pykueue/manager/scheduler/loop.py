@@ -38,9 +38,9 @@ from pykueue.manager.writes import Writer
 
 #: Decisions written at the same time.
 CONCURRENCY = 32
-#: Time between two cycles in a row, in multiples of that of the first; but REST_MAX seconds, or as long as it
+#: Time between two cycles in a row, in multiples of that of the first; but REST_SECONDS, or as long as it
 #: took where that is more.
-REST, REST_MAX = 10.0, 0.1
+REST_TIMES, REST_SECONDS = 10.0, 0.1
 #: Shortest time until a cycle that no event asked for, in seconds.
 MIN_WAIT = 0.01
 #: Seconds for which an admission is tried to be written; quota may be another by then.
@@ -257,7 +257,7 @@ class Scheduler:
                         self._carry_out(tasks, self._evict(decision))
                     case Delay():
                         self._record_delay(decision)
-            await self._clock.sleep(max(took, min(REST * took, REST_MAX)))
+            await self._clock.sleep(max(took, min(REST_TIMES * took, REST_SECONDS)))
         self._set_timer()
 
     def _set_timer(self) -> None:
