@@ -112,7 +112,10 @@ class DecisionLog:
         #: Those whose entries are packed when there are enough of them.
         self._closed: list[_Object] = []
         self._number = 0
-        self._cycle = 0
+        #: The cycle and the time of the newest entry, for the next ones of the same. Declared Any: compiled, each
+        #: entry would have its own objects of numbers that are known to be such.
+        self._cycle: Any = 0
+        self._at: Any = 0.0
 
     # --- recording --------------------------------------------------------------------------------------
 
@@ -142,9 +145,9 @@ class DecisionLog:
                 entries = known.open()
                 last = entries[-1] if entries else None
                 if last is not None and _is_same(last.what, decision):
-                    last.what, last.cycle = decision, cycle
+                    last.what, last.cycle = decision, self._cycle
                     last.count += 1
-                    last.last_at = now
+                    last.last_at = self._shared_time(now)
                 else:
                     self._add(known, now, decision)
 
@@ -254,7 +257,7 @@ class DecisionLog:
 
     def _add(self, known: _Object, at: float, what: Change | Decision) -> None:
         self._number += 1
-        entry = Entry(self._number, at, self._cycle, what)
+        entry = Entry(self._number, self._shared_time(at), self._cycle, what)
         if known.kept is None:
             known.kept = entry
             return
@@ -263,6 +266,12 @@ class DecisionLog:
         if len(entries) > self._entries_max:
             del entries[FIRST_KEPT]
             known.dropped += 1
+
+    def _shared_time(self, at: float) -> Any:
+        """The time, as the newest entry has it if it is the same."""
+        if at != self._at:
+            self._at = at
+        return self._at
 
     # --- asking -----------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ Source of the rules: docs/reference/kueue-semantics.md 4.2, 4.6 to 4.9 and 11.
 
 from __future__ import annotations
 
+from sys import intern
+
 from msgspec.structs import replace
 
 from pykueue.api import kueue
@@ -41,7 +43,7 @@ def upsert(state: State, obj: kueue.Workload) -> None:
             forget_workload(state, info, is_over=facts.finished)
         return
     if info is None:
-        info = WorkloadInfo(key, obj.metadata.namespace)
+        info = WorkloadInfo(key, intern(obj.metadata.namespace))
         info.obj = obj
         state.undo_log.put(state.workloads, key, info)
         state.record_undo(info)
@@ -133,7 +135,7 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
     if metadata.generation and info.scheduling_class is not None:
         # Templates are the most of a workload; those that come again and again are kept once.
         share_parts(obj, before)
-        info.obj = replace(obj, spec=replace(obj.spec, pod_sets=info.scheduling_class.source))
+        info.obj = replace(obj, spec=state.scheduling_classes.shared_spec(info.scheduling_class, obj.spec))
     priority = effective_priority(obj, options)
     if priority != info.priority:
         info.priority = priority

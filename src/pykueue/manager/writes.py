@@ -145,7 +145,7 @@ class Writer:
     async def update(
         self,
         informer: Informer,
-        key: tuple[str, str],
+        key: Key,
         step: Callable[[Object], Mapping[str, Any] | None],
         subresource: str = "status",
     ) -> Object | None:
@@ -185,7 +185,7 @@ class Writer:
     async def _updated(
         self,
         informer: Informer,
-        key: tuple[str, str],
+        key: Key,
         step: Callable[[Object], Mapping[str, Any] | None],
         subresource: str,
     ) -> Object | None:
@@ -206,7 +206,7 @@ class Writer:
             obj = await self.reread(informer, key)
         return None
 
-    async def reread(self, informer: Informer, key: tuple[str, str]) -> Object | None:
+    async def reread(self, informer: Informer, key: Key) -> Object | None:
         """The object as the server has it now, noted in the cache; None when it is gone."""
         namespace, name = key
         try:

@@ -88,7 +88,8 @@ def mark_path(path: Path) -> Path:
 
 
 def _checksum(table: Table, record: Record) -> int:
-    return checksum(table.name, *record.key, record.revision, record.data)
+    namespace, name = record.key
+    return checksum(table.name, namespace, name, record.revision, record.data)
 
 
 def _room(free: int) -> str:

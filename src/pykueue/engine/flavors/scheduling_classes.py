@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from pykueue.api.core import PodSpec, RuntimeClass
 from pykueue.api.decoding import DecodeError
-from pykueue.api.kueue import PodSet
+from pykueue.api.kueue import PodSet, WorkloadSpec
 from pykueue.api.quantity import MAX_INT64
 from pykueue.engine.flavors.devices import Dependency, Devices
 from pykueue.engine.flavors.requests import (
@@ -36,6 +38,8 @@ from pykueue.engine.options import Options
 SEEN_MAX: Final = 256
 #: Scheduling classes with whose pod sets those of a workload are compared first.
 LAST_MAX: Final = 4
+#: Specs of workloads that are kept once.
+SPECS_MAX: Final = 1024
 
 _NO_DEPENDENCIES: Final[frozenset[Dependency]] = frozenset()
 
@@ -54,6 +58,8 @@ class SchedulingClasses:
         self._seen: dict[int, tuple[list[PodSet], SchedulingClass]] = {}
         #: The classes that were asked for last, the newest first; equal pod sets have the same class.
         self._last: list[SchedulingClass] = []
+        #: Specs with the pod sets of a class, by these, the queue and the priority.
+        self._specs: dict[tuple[int, str, int | None], WorkloadSpec] = {}
         self._by_text: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
         self._by_content: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
 
@@ -120,6 +126,18 @@ class SchedulingClasses:
             last.insert(0, scheduling_class)
             del last[LAST_MAX:]
         return scheduling_class
+
+    def shared_spec(self, known: SchedulingClass, spec: WorkloadSpec) -> WorkloadSpec:
+        """The spec with the pod sets of its class: the same object for workloads whose specs say the same."""
+        spec = replace(spec, pod_sets=known.source)
+        specs, key = self._specs, (id(known.source), spec.queue_name, spec.priority)
+        same = specs.get(key)
+        if same is not None and same == spec:
+            return same
+        if same is None and len(specs) >= SPECS_MAX:
+            del specs[next(iter(specs))]
+        specs[key] = spec
+        return spec
 
     def is_current(
         self,

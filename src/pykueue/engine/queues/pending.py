@@ -72,6 +72,7 @@ class Pending:
     __slots__ = (
         "_buckets",
         "_heaps",
+        "_timestamp",
         "_undo_log",
         "by_local",
         "by_run_time",
@@ -92,6 +93,8 @@ class Pending:
         self.inadmissible_buckets: dict[Bucket, None] = {}
         #: Heaps of bucket entries, one for each LocalQueue if they are ordered by usage, else one.
         self._heaps: dict[LocalQueue | None, list[Item]] = {}
+        #: That of the newest entry, for the next ones with the same.
+        self._timestamp: Any = 0.0
         #: Whether LocalQueues compete by usage (10).
         self.by_local = False
         #: Whether workloads with different run times can fare differently.
@@ -115,7 +118,9 @@ class Pending:
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(equivalence_class, local)
-        entry: Any = (info.timestamp, info.uid, info.key, _ticket(), info)
+        if info.timestamp != self._timestamp:
+            self._timestamp = info.timestamp
+        entry: Any = (self._timestamp, info.uid, info.key, _ticket(), info)
         info.entry = entry
         info.bucket = bucket
         bucket.size += 1

@@ -56,7 +56,8 @@ class Causes:
     def queue_stored(self, resource: Resource, before: Object | None, after: Object | None) -> None:
         """Note when a ClusterQueue or LocalQueue drains."""
         if before is not None and get(before, "spec", "stopPolicy") == "HoldAndDrain":
-            self._drained[resource.kind, *key_of(before)] = self._clock.time()
+            namespace, name = key_of(before)
+            self._drained[resource.kind, namespace, name] = self._clock.time()
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:
         """Note what preemptions compare."""

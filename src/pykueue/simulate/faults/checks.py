@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Object, get, key_of
+from pykueue.api.objects import Key, Object, get, key_of
 from pykueue.api.resources import ADMISSION_CHECKS, WORKLOADS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
@@ -27,7 +27,7 @@ class CheckController:
         self._rng = rng
         self._tasks: set[asyncio.Task[None]] = set()
         #: Workloads whose check was Ready once and then another state; this happens once per workload.
-        self._minds_changed: set[tuple[str, str]] = set()
+        self._minds_changed: set[Key] = set()
 
     async def activate(self) -> None:
         """Report that the check is served."""
@@ -56,7 +56,7 @@ class CheckController:
             task.cancel()
         return list(self._tasks)
 
-    async def _answer(self, key: tuple[str, str]) -> None:
+    async def _answer(self, key: Key) -> None:
         luck = self._rng.random()
         state = "Ready" if luck < 0.8 else "Retry" if luck < 0.95 else "Rejected"
         await self._change(key, "Pending", state, 4.0)
@@ -64,7 +64,7 @@ class CheckController:
             self._minds_changed.add(key)
             await self._change(key, "Ready", self._rng.choice(("Retry", "Retry", "Rejected")), 15.0)
 
-    async def _change(self, key: tuple[str, str], before: str, after: str, patience: float) -> None:
+    async def _change(self, key: Key, before: str, after: str, patience: float) -> None:
         """Change the answer within so many seconds, if it still is what it was and quota is held."""
         while True:
             await self._clock.sleep(self._rng.uniform(0.1, patience))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions, quantity
-from pykueue.api.objects import Object, get, is_deleting, key_of
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 
 from .quota import Pair, nominal, usage
@@ -38,11 +38,11 @@ def miscounted(stored: Stored, waits: Callable[[Object], bool] | None = None) ->
         yield from _differences(f"LocalQueue {key[1]}", queue, target, mine, len(waiting))
 
 
-def _queue_key(workload: Mapping[str, Any]) -> tuple[str, str]:
+def _queue_key(workload: Mapping[str, Any]) -> Key:
     return (key_of(workload)[0], str(get(workload, "spec", "queueName") or ""))
 
 
-def _local_queue(workload: Mapping[str, Any], queues: Mapping[tuple[str, str], Object]) -> Object | None:
+def _local_queue(workload: Mapping[str, Any], queues: Mapping[Key, Object]) -> Object | None:
     return queues.get(_queue_key(workload))
 
 
@@ -59,7 +59,7 @@ def may_queue(workload: Mapping[str, Any]) -> bool:
     )
 
 
-def queue_of(workload: Mapping[str, Any], queues: Mapping[tuple[str, str], Object]) -> Object | None:
+def queue_of(workload: Mapping[str, Any], queues: Mapping[Key, Object]) -> Object | None:
     """The LocalQueue through which a Workload is in the queue of a ClusterQueue, if that is open."""
     queue = _local_queue(workload, queues)
     if queue is None or (get(queue, "spec", "stopPolicy") or "None") != "None" or is_deleting(queue):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, annotations_of, key_of
+from pykueue.api.objects import Key, Object, annotations_of, key_of
 from pykueue.api.pods import has_gate, is_terminal
 from pykueue.api.resources import PODS, WORKLOADS
 from pykueue.clock import Clock
@@ -34,7 +34,7 @@ class Ungating(Invariants):
         super().__init__(server, clock, trace, causes, configuration)
         self._order = AnyOrder(self, configuration)
         #: Pods by place that Workloads were assigned, and when that ended, newest last.
-        self._before: dict[tuple[str, str], list[tuple[float, Counter[str]]]] = {}
+        self._before: dict[Key, list[tuple[float, Counter[str]]]] = {}
 
     @abstractmethod
     def _assigned(self, workload: Mapping[str, Any] | None) -> Counter[str]:

@@ -97,8 +97,8 @@ async def _local_queues(view: View) -> Mapping[str, Any]:
                 "namespace": key[0],
                 "name": key[1],
                 "cluster_queue": board.local_queues[key],
-                "pending": sum(counts[(*key, state)] for state in IN_QUEUE),
-                "admitted": counts[(*key, "Admitted")] + counts[(*key, "Running")],
+                "pending": sum(counts[key[0], key[1], state] for state in IN_QUEUE),
+                "admitted": counts[key[0], key[1], "Admitted"] + counts[key[0], key[1], "Running"],
                 "stop_policy": (get(obj, "spec", "stopPolicy") or "None") if obj else "None",
                 "active": condition_of(obj.get("status"), "Active") if obj else None,
             }
