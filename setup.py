@@ -18,9 +18,13 @@ from setuptools import Extension, setup
 
 ROOT = Path(__file__).parent
 #: Libraries that the modules of a part of the package become, compiled at the same time. Constants and types
-#: are made for a whole library: hence a manager loads none of the cluster's. Calls between them cost no more
-#: than calls within one.
-LIBRARIES = {"pykueue.embedded": 2, "pykueue": 3}
+#: are made for a whole library: hence a manager loads none of the cluster's, or of the simulator's. Calls
+#: between them cost no more than calls within one.
+LIBRARIES = {
+    "pykueue_embedded": (2, ("pykueue.embedded.",)),
+    "pykueue_driver": (1, ("pykueue.engine.driver", "pykueue.engine.lifecycle")),
+    "pykueue": (3, ("pykueue.",)),
+}
 #: Passes of gcc that take a third of the time of a build, and gain nothing here.
 LEFT_OUT = ("dominator-opts", "fre", "pta", "sra")
 #: What mypyc's C calls where something has failed. What leads there is a third of all code: apart from the
@@ -36,13 +40,13 @@ RARE = (
 def libraries(names: list[str]) -> Iterator[tuple[list[str], str]]:
     """The files of each library, and its name."""
     left = list(names)
-    for part, count in LIBRARIES.items():
-        those = [name for name in left if name.startswith(f"{part}.")]
-        left = [name for name in left if name not in those]
+    for name, (count, parts) in LIBRARIES.items():
+        those = [each for each in left if each.startswith(parts)]
+        left = [each for each in left if each not in those]
         size = -(-len(those) // count)
         for at in range(0, len(those), size):
-            paths = [f"src/{name.replace('.', '/')}.py" for name in those[at : at + size]]
-            yield paths, f"{part.replace('.', '_')}_{at // size}"
+            paths = [f"src/{each.replace('.', '/')}.py" for each in those[at : at + size]]
+            yield paths, f"{name}_{at // size}"
 
 
 def rare(header: Path) -> str:
@@ -73,7 +77,12 @@ def extensions() -> list[Extension]:
         target_dir="build/compiled/c",
     )
     flags = [f"-fno-tree-{name}" for name in LEFT_OUT]
-    flags += ["-include", rare(ROOT / "build/compiled/rare.h"), "-freorder-blocks-and-partition"]
+    flags += [
+        "-include",
+        rare(ROOT / "build/compiled/rare.h"),
+        "-freorder-blocks-and-partition",
+        "-fcrossjumping",
+    ]
     flags.append("-fvisibility=hidden")  # only Python looks names up
     for extension in found:
         extension.extra_compile_args += flags

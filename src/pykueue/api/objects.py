@@ -7,8 +7,8 @@ from typing import Any
 
 #: A Kubernetes object, decoded.
 Object = dict[str, Any]
-#: Namespace (empty for cluster-scoped objects) and name. Compiled, a tuple of known length is another object each
-#: time it is put anywhere; this is kept as it is.
+#: Namespace (empty for cluster-scoped objects) and name. Compiled, a tuple of known length is another object
+#: each time it is put anywhere; this is kept as it is.
 Key = tuple[str, ...]
 
 

@@ -23,7 +23,7 @@ from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
 from pykueue.engine.events import Event, Upsert
 from pykueue.engine.explain.render import reason_text
 
-from .entry_packing import Packed, pack
+from .entry_packing import ObjectEntries, Packed, pack
 from .log_entries import FIRST_KEPT, Change, Entry, Story
 
 if TYPE_CHECKING:
@@ -59,42 +59,24 @@ _CONDITION_FIELDS: Final = {
 _Fields = tuple[str, ...]
 
 
-class _Object:
-    """The entries of one object, and what it was like last."""
+def _all_entries(known: ObjectEntries) -> list[Entry]:
+    """The entries in a list of their own."""
+    kept = known.kept
+    if isinstance(kept, list):
+        return list(kept)
+    if isinstance(kept, Packed):
+        return kept.entries()
+    return [] if kept is None else [kept]
 
-    __slots__ = ("closed", "dropped", "kept", "key", "queue", "shown")
 
-    def __init__(self, key: str) -> None:
-        #: `namespace/name` of a Workload, `Kind name` of another object.
-        self.key = key
-        #: The entries: as bytes while nothing more is expected to happen, a single one without a list.
-        self.kept: Entry | list[Entry] | Packed | None = None
-        self.dropped = 0
-        #: The LocalQueue of a Workload.
-        self.queue = ""
-        #: What else is observed of a Workload, the same tuple for all that are alike; the spec of a queue, as
-        #: encoded; None of what does not exist.
-        self.shown: Any = None
-        #: Whether the entries are to be packed with the next ones.
-        self.closed = False
-
-    def all_entries(self) -> list[Entry]:
-        """The entries in a list of their own."""
-        kept = self.kept
-        if isinstance(kept, list):
-            return list(kept)
-        if isinstance(kept, Packed):
-            return kept.entries()
-        return [] if kept is None else [kept]
-
-    def open(self) -> list[Entry]:
-        """The entries, to be changed; not packed any more."""
-        kept = self.kept
-        if isinstance(kept, list):
-            return kept
-        entries = self.all_entries()
-        self.kept = entries
-        return entries
+def _opened(known: ObjectEntries) -> list[Entry]:
+    """The entries, to be changed; not packed any more."""
+    kept = known.kept
+    if isinstance(kept, list):
+        return kept
+    entries = _all_entries(known)
+    known.kept = entries
+    return entries
 
 
 class DecisionLog:
@@ -104,16 +86,16 @@ class DecisionLog:
         self._entries_max = max(entries_max, FIRST_KEPT + 1)
         self._objects_max = objects_max
         #: By key, the object with the newest entry last.
-        self._objects: dict[str, _Object] = {}
+        self._objects: dict[str, ObjectEntries] = {}
         #: Observed fields of Workloads, each by itself.
         self._alike: dict[_Fields, _Fields] = {}
         #: The entries for the creation of Workloads, by LocalQueue and details.
         self._creations: dict[tuple[str, str], Change] = {}
         #: Those whose entries are packed when there are enough of them.
-        self._closed: list[_Object] = []
+        self._closed: list[ObjectEntries] = []
         self._number = 0
-        #: The cycle and the time of the newest entry, for the next ones of the same. Declared Any: compiled, each
-        #: entry would have its own objects of numbers that are known to be such.
+        #: The cycle and the time of the newest entry, for the next ones of the same. Compiled, what is known
+        #: to be a number is another object in each entry: hence Any.
         self._cycle: Any = 0
         self._at: Any = 0.0
 
@@ -142,7 +124,7 @@ class DecisionLog:
                 keys.append(decision.preemptor)
             for key in keys:
                 known = self._object(key)
-                entries = known.open()
+                entries = _opened(known)
                 last = entries[-1] if entries else None
                 if last is not None and _is_same(last.what, decision):
                     last.what, last.cycle = decision, self._cycle
@@ -176,7 +158,7 @@ class DecisionLog:
             self._changed(known, queue, new, obj.status.conditions, now)
 
     def _changed(
-        self, known: _Object, queue: str, new: _Fields, conditions: list[Condition], now: float
+        self, known: ObjectEntries, queue: str, new: _Fields, conditions: list[Condition], now: float
     ) -> None:
         """Records how a workload differs from what it was, in the order of the times."""
         found: list[tuple[float, int, Change]] = []
@@ -228,7 +210,7 @@ class DecisionLog:
                 self._add(known, now, Change(title, name, before, after))
         known.shown = spec
 
-    def _object(self, key: str) -> _Object:
+    def _object(self, key: str) -> ObjectEntries:
         """The object of that key, from now on the newest."""
         objects = self._objects
         known = objects.pop(key, None)
@@ -237,11 +219,11 @@ class DecisionLog:
                 # Several at once: each look for the first passes by those that were taken out before it.
                 for oldest in list(islice(objects, 1 + self._objects_max // DROPPED_TOGETHER)):
                     del objects[oldest]
-            known = _Object(key)
+            known = ObjectEntries(key)
         objects[known.key] = known
         return known
 
-    def _close(self, known: _Object) -> None:
+    def _close(self, known: ObjectEntries) -> None:
         """Keeps the entries of an object as bytes, from when there are enough of them until another one."""
         if known.closed or isinstance(known.kept, Packed):
             return
@@ -252,16 +234,16 @@ class DecisionLog:
             return
         self._closed = []
         # Those that cannot be packed stay as they are.
-        for each, packed in zip(closed, pack([each.all_entries() for each in closed]), strict=False):
+        for each, packed in zip(closed, pack([_all_entries(each) for each in closed]), strict=False):
             each.kept, each.closed = packed, False
 
-    def _add(self, known: _Object, at: float, what: Change | Decision) -> None:
+    def _add(self, known: ObjectEntries, at: float, what: Change | Decision) -> None:
         self._number += 1
         entry = Entry(self._number, self._shared_time(at), self._cycle, what)
         if known.kept is None:
             known.kept = entry
             return
-        entries = known.open()
+        entries = _opened(known)
         entries.append(entry)
         if len(entries) > self._entries_max:
             del entries[FIRST_KEPT]
@@ -284,12 +266,12 @@ class DecisionLog:
         known = self._objects.get(key)
         if known is None or not _is_workload(key):
             return Story(key, [], 0)
-        entries = [_titled(entry, f"Workload {key}") for entry in known.all_entries()]
+        entries = [_titled(entry, f"Workload {key}") for entry in _all_entries(known)]
         first, born = entries[0].number, entries[0].at
         last = entries[-1].number if known.shown is None else self._number
         for queue in self._queues_of(key, entries):
             other = self._objects.get(queue)
-            for entry in other.all_entries() if other is not None else ():
+            for entry in _all_entries(other) if other is not None else ():
                 # A manager that starts reads queues after the workloads that they are older than.
                 if first < entry.number <= last and not (_is_creation(entry) and entry.at < born):
                     entries.append(entry)

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from msgspec import Raw, msgpack
+from msgspec import Raw, Struct, msgpack
 
 from pykueue.api.quantity import Format, Quantity
 
@@ -30,6 +30,23 @@ class Packed(NamedTuple):
     def entries(self) -> list[Entry]:
         """What was packed, equal in every field."""
         return _ENTRIES.decode(_WORKLOADS.decode(zlib.decompress(self.data))[self.place])
+
+
+class ObjectEntries(Struct, gc=False):
+    """The entries of one object, and what it was like last. Nothing in it refers to it."""
+
+    key: str
+    """`namespace/name` of a Workload, `Kind name` of another object."""
+    kept: Entry | list[Entry] | Packed | None = None
+    """The entries: as bytes while nothing more is expected to happen, a single one without a list."""
+    dropped: int = 0
+    queue: str = ""
+    """The LocalQueue of a Workload."""
+    shown: Any = None
+    """What else is observed of a Workload, the same tuple for all that are alike; the spec of a queue, as
+    encoded; None of what does not exist."""
+    closed: bool = False
+    """Whether the entries are to be packed with the next ones."""
 
 
 def pack(together: Sequence[list[Entry]]) -> list[Packed]:

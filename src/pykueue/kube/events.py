@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
+from sys import intern
 from typing import NamedTuple
 
 from pykueue.api.objects import Object
@@ -203,7 +204,11 @@ def _subject_key(obj: Object) -> _SubjectKey:
 def reference(obj: Object) -> Object:
     """The ObjectReference of an object."""
     metadata = obj["metadata"]
-    found: Object = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": metadata["name"]}
+    found: Object = {
+        "apiVersion": intern(obj["apiVersion"]),
+        "kind": intern(obj["kind"]),
+        "name": metadata["name"],
+    }
     for field_ in ("namespace", "uid", "resourceVersion"):
         if metadata.get(field_):
             found[field_] = metadata[field_]

@@ -28,6 +28,7 @@ from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.compression import Compressed, Compressor
+from pykueue.kube.entries import Entry
 from pykueue.kube.errors import ApiError
 from pykueue.kube.indexes import Index, KeyFunction, move_in
 
@@ -47,9 +48,9 @@ ABSENT_POLL = 5.0
 #: A watch that ends within this many seconds without a single event counts as a failure.
 SHORT_WATCH = 1.0
 #: Objects of one cache, the last stored, that are not packed yet.
-RECENT = 250
+RECENT = 150
 #: Texts of one cache, the last packed of those that are compressed later, that are not compressed yet.
-TEXTS = 1000
+TEXTS = 500
 #: Packed objects of one cache, the last unpacked, that are kept unpacked as well.
 OPENED = 64
 
@@ -62,26 +63,12 @@ Objects = list[Any]
 log = logging.getLogger(__name__)
 
 
-class _Entry:
-    """An object as the cache has it."""
-
-    __slots__ = ("dictionary", "kept", "uid", "version")
-
-    def __init__(self, uid: str, version: int | str, kept: Any) -> None:
-        self.uid = uid
-        #: Its version, as a number if it is one.
-        self.version = version
-        #: The object, or what it is packed into.
-        self.kept = kept
-        #: What it is compressed with; None where it is not.
-        self.dictionary: bytes | None = None
-
-    @property
-    def object(self) -> Any:
-        kept = self.kept
-        if type(kept) is not bytes:
-            return kept
-        return orjson.loads(kept if self.dictionary is None else Compressed(kept, self.dictionary).text)
+def _object(entry: Entry) -> Any:
+    """The object that an entry keeps."""
+    kept = entry.kept
+    if type(kept) is not bytes:
+        return kept
+    return orjson.loads(kept if entry.dictionary is None else Compressed(kept, entry.dictionary).text)
 
 
 class _Listing(NamedTuple):
@@ -90,7 +77,7 @@ class _Listing(NamedTuple):
     #: The uids of its objects.
     present: dict[Key, str]
     #: Those that are not in the cache as they are here.
-    changed: dict[Key, _Entry]
+    changed: dict[Key, Entry]
 
 
 class Informer:
@@ -133,13 +120,13 @@ class Informer:
         self._stream = stream
         self._optional = optional
         self._compressor = Compressor()
-        self._entries: dict[Key, _Entry] = {}
+        self._entries: dict[Key, Entry] = {}
         #: Packed entries that were unpacked last, with their objects: what is read is often written next.
-        self._opened: dict[Key, tuple[_Entry, Any]] = {}
+        self._opened: dict[Key, tuple[Entry, Any]] = {}
         #: Entries that are not packed although `pack` may say so; the first is packed next.
         self._unpacked: OrderedDict[Key, None] = OrderedDict()
         #: Entries that are kept as text until there are enough of them: most change before.
-        self._texts: deque[tuple[Key, _Entry]] = deque()
+        self._texts: deque[tuple[Key, Entry]] = deque()
         self._indexes: dict[str, Index] = {}
         self._handlers: list[tuple[int, Handler]] = []
         self._version: str | None = None
@@ -162,13 +149,13 @@ class Informer:
         kept = entry.kept
         return kept if type(kept) is not bytes else self._opened_again(key, entry)
 
-    def _opened_again(self, key: Key, entry: _Entry) -> Any:
+    def _opened_again(self, key: Key, entry: Entry) -> Any:
         """An object that is packed, which may have been read before."""
         opened = self._opened
         known = opened.get(key)
         if known is not None and known[0] is entry:
             return known[1]
-        obj = entry.object
+        obj = _object(entry)
         if len(opened) >= OPENED:
             del opened[next(iter(opened))]
         opened[key] = (entry, obj)
@@ -181,8 +168,8 @@ class Informer:
     def list(self, namespace: str | None = None) -> Objects:
         """All cached objects, or those of one namespace."""
         if namespace is None:
-            return [entry.object for entry in self._entries.values()]
-        return [entry.object for key, entry in self._entries.items() if key[0] == namespace]
+            return [_object(entry) for entry in self._entries.values()]
+        return [_object(entry) for key, entry in self._entries.items() if key[0] == namespace]
 
     def add_index(
         self, name: str, key_function: KeyFunction, *, of_metadata: bool = False, of_spec: bool = False
@@ -192,11 +179,11 @@ class Informer:
             return
         index = self._indexes[name] = Index(key_function, of_metadata, of_spec)
         for key, entry in self._entries.items():
-            index.add(key, entry.object)
+            index.add(key, _object(entry))
 
     def by_index(self, name: str, key: Hashable) -> Objects:
         """The objects that have `key` in that index, in the order in which they got it."""
-        return [self._entries[found].object for found in self._indexes[name].keys.get(key, ())]
+        return [_object(self._entries[found]) for found in self._indexes[name].keys.get(key, ())]
 
     def keys_by_index(self, name: str, key: Hashable) -> tuple[Key, ...]:
         """The keys of the objects that `by_index` returns, which are not read for it."""
@@ -210,7 +197,7 @@ class Informer:
         insort(self._handlers, (order, handler), key=itemgetter(0))
         for entry in list(self._entries.values()):
             try:
-                handler(ADDED, None, entry.object)
+                handler(ADDED, None, _object(entry))
             except Exception:
                 log.exception("an event handler failed on %s", ADDED)
 
@@ -449,7 +436,7 @@ class Informer:
             if known is None or known.uid != entry.uid or _older(known.version, entry.version):
                 self._store(key, entry)
 
-    def _store(self, key: Key, entry: _Entry) -> None:
+    def _store(self, key: Key, entry: Entry) -> None:
         known = self._entries.get(key)
         if known is None:
             key = (intern(key[0]), key[1])  # one text of each namespace
@@ -467,20 +454,20 @@ class Informer:
             self._notify(ADDED, None, new)
             return
         opened = self._opened.pop(key, None)
-        old = known.object if opened is None or opened[0] is not known else opened[1]
+        old = _object(known) if opened is None or opened[0] is not known else opened[1]
         move_in(self._indexes.values(), key, old, new)
         self._notify(MODIFIED, old, new)
 
-    def _delete(self, key: Key, last: _Entry | None) -> None:
+    def _delete(self, key: Key, last: Entry | None) -> None:
         known = self._entries.pop(key, None)
         if known is None:
             return
         self._unpacked.pop(key, None)
         self._opened.pop(key, None)
-        before = known.object
+        before = _object(known)
         for index in self._indexes.values():
             index.remove(key, before)
-        self._notify(DELETED, before if last is None else last.object, None)
+        self._notify(DELETED, before if last is None else _object(last), None)
 
     def _notify(self, type_: str, old: Any, new: Any) -> None:
         for _, handler in self._handlers:
@@ -490,7 +477,7 @@ class Informer:
                 # The cache and the other handlers go on: one's fault must not cost them this event.
                 log.exception("an event handler failed on %s", type_)
 
-    def _keep(self, key: Key, entry: _Entry) -> None:
+    def _keep(self, key: Key, entry: Entry) -> None:
         """Keep the entry as it is for the present, and pack the one that was stored longest ago."""
         self._entries[key] = entry
         if self._pack is None:
@@ -501,7 +488,7 @@ class Informer:
             oldest, _ = self._unpacked.popitem(last=False)
             self._pack_entry(self._pack, oldest, self._entries[oldest])
 
-    def _pack_entry(self, pack: Callable[[Object], Packing], key: Key, entry: _Entry) -> None:
+    def _pack_entry(self, pack: Callable[[Object], Packing], key: Key, entry: Entry) -> None:
         """Turn the entry into what it is kept as for long."""
         packing = pack(entry.kept)
         if packing == "compressed":
@@ -515,7 +502,7 @@ class Informer:
                     if self._entries.get(key) is entry:
                         entry.kept, entry.dictionary = self._compressor.compress(entry.kept)
 
-    def _entry(self, obj: Object) -> _Entry | None:
+    def _entry(self, obj: Object) -> Entry | None:
         """What is kept of an object; None when it cannot be read, and is then as good as absent."""
         metadata = obj["metadata"]
         try:
@@ -523,7 +510,7 @@ class Informer:
         except Exception:
             log.exception("%s: cannot read %s/%s", self, *key_of(obj))
             return None
-        return _Entry(metadata.get("uid", ""), _number(metadata.get("resourceVersion", "")), kept)
+        return Entry(metadata.get("uid", ""), _number(metadata.get("resourceVersion", "")), kept)
 
 
 def _number(version: str) -> int | str:

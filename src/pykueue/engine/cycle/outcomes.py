@@ -29,6 +29,9 @@ _COARSE: dict[str, PendingReason] = {
     "AdmissionGated": "AdmissionGated",
 }
 
+#: The pod counts of an explanation where all pods are meant: one object, never changed.
+_ALL_PODS: dict[str, int] = {}
+
 #: Requeue reasons after which the next workload of a StrictFIFO queue is looked at.
 _SET_ASIDE = frozenset({"NamespaceMismatch", "Held"})
 #: Requeue reasons after which a BestEffortFIFO queue looks at the workload again at once (4.5).
@@ -57,7 +60,9 @@ class Entry:
         self.is_preemptor = is_preemptor
         #: What it would reserve of shared capacities.
         self.placed: Reservations = found.placed
-        self.explanation = Explanation(found.assignment.attempts, found.report, shortages=found.shortages)
+        self.explanation = Explanation(
+            found.assignment.attempts, found.report, counts=_ALL_PODS, shortages=found.shortages
+        )
 
     def flavors(self) -> set[str]:
         """Flavors it would get."""
