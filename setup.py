@@ -27,8 +27,8 @@ LIBRARIES = {
 }
 #: Passes of gcc that take a third of the time of a build, and gain nothing here.
 LEFT_OUT = ("dominator-opts", "fre", "pta", "sra")
-#: What mypyc's C calls where something has failed. What leads there is a third of all code: apart from the
-#: rest, it is not read into memory.
+#: What mypyc's C calls where something has failed. What leads there is a third of all code; it is put apart
+#: from the rest, so that less is read into memory.
 RARE = (
     "void CPy_AddTraceback(const char *, const char *, int, PyObject *)",
     "void CPy_AttributeError(const char *, const char *, const char *, const char *, int, PyObject *)",

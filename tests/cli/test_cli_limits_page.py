@@ -49,6 +49,7 @@ INTERNAL = {
     "engine.decision_log.SHARED_MAX": "size of a cache",
     "engine.flavors.scheduling_classes.LAST_MAX": "size of a cache",
     "engine.flavors.scheduling_classes.SEEN_MAX": "size of a cache",
+    "engine.flavors.scheduling_classes.SPECS_MAX": "size of a cache",
     "engine.topology.capacity._DEMANDS_MAX": "size of a cache",
     "embedded.apiserver.webhooks.match_conditions._LONGEST": "longer names are evaluated each time",
     "questions.shadow.cycles.CHANGES_MAX": "changes without which a cycle is tried again",

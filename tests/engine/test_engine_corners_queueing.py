@@ -442,3 +442,33 @@ def test_workload_that_waited_for_its_variants_is_pending_when_its_cluster_queue
     view = made.engine.local_queue("default", "q")
     assert view is not None
     assert view.pending == 1
+
+
+def test_workload_that_leaves_its_queue_and_returns_is_in_it_once_and_in_its_place() -> None:
+    made = world()
+    made.queue("q", {"cpu": "1"})
+    made.running("r", "q", 1)
+    for name in ("a", "b", "c"):
+        made.workload(name, "q", 1)
+    for _ in range(3):
+        for name in ("b", "a"):
+            made.change(name, active=False)
+            made.change(name, active=True)
+    assert made.engine.pending("q") == ["default/a", "default/b", "default/c"]
+    made.stable()
+    made.finish("r")
+    made.stable()
+    assert [name for _, name in made.admitted] == ["a"]
+    assert made.engine.pending("q") == ["default/b", "default/c"]
+
+
+def test_workloads_that_ask_for_the_same_in_one_queue_have_one_spec() -> None:
+    made = world()
+    made.queue("q", {"cpu": "1"})
+    for name, priority in (("a", 0), ("b", 0), ("c", 5)):
+        made.workload(name, "q", 1, prio=priority)
+        manifest = made.workloads[name]
+        made.apply({**manifest, "metadata": {**manifest["metadata"], "generation": 1}})
+    specs = {obj.metadata.name: obj.spec for obj in made.engine.workload_objects()}
+    assert specs["a"] is specs["b"]
+    assert (specs["b"].priority, specs["c"].priority) == (0, 5)
