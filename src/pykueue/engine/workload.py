@@ -177,11 +177,6 @@ class WorkloadInfo:
         #: Another slice took its place: it counts for nothing while it waits to be finished (11.9).
         self.superseded = False
 
-    def __lt__(self, other: WorkloadInfo) -> bool:
-        """Entries of queues that are equal but for the workload are of one workload, and one of them counts:
-        their order is of no importance."""
-        return False
-
     def snapshot(self) -> tuple[Any, ...]:
         """What `restore` brings back: everything but the place in a queue, which moves have inverses for."""
         return tuple([getattr(self, name, None) for name in _MEMENTO])

@@ -39,7 +39,7 @@ class Bucket:
     def __init__(self, equivalence_class: EquivalenceClass, local: LocalQueue | None) -> None:
         self.equivalence_class = equivalence_class
         self.local = local
-        #: (timestamp, uid, key, info); only entries their info knows count.
+        #: (timestamp, uid, key, ticket, info); only entries their info knows count.
         self.heap: list[Item] = []
         #: Workloads in it.
         self.size = 0
@@ -55,7 +55,7 @@ class Bucket:
         heap = self.heap
         while heap:
             entry = heap[0]
-            info: WorkloadInfo = entry[3]
+            info: WorkloadInfo = entry[4]
             if info.entry is entry:
                 return info
             heappop(heap)
@@ -120,7 +120,7 @@ class Pending:
             bucket = self._buckets[name] = Bucket(equivalence_class, local)
         if info.timestamp != self._timestamp:
             self._timestamp = info.timestamp
-        entry: Any = (self._timestamp, info.uid, info.key, info)
+        entry: Any = (self._timestamp, info.uid, info.key, _ticket(), info)
         info.entry = entry
         info.bucket = bucket
         bucket.size += 1
@@ -244,9 +244,9 @@ class Pending:
         if index >= len(bucket.heap):
             return
         entry = bucket.heap[index]
-        timestamp, uid, key, info = entry
+        timestamp, uid, key, ticket, info = entry
         order = (-bucket.equivalence_class[1], timestamp, uid, key)
-        heappush(front, (order, _ticket(), bucket, index, info if info.entry is entry else None))
+        heappush(front, (order, ticket, bucket, index, info if info.entry is entry else None))
 
     # --- inadmissible and active again --------------------------------------------------------------
 
