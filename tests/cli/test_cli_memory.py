@@ -12,34 +12,59 @@ from pykueue.extras import engine_is_compiled
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
-#: Prints whether huge pages were asked for, and how many KiB of them hold 20 MB of objects, twice.
+#: Prints whether huge pages were asked for, and how many parts of the memory of 80 MB of objects may be such.
 PROGRAM = """
-import re
 from pathlib import Path
 from pykueue.cli.memory import use_huge_pages
 
-def huge():
-    return sum(map(int, re.findall(r"AnonHugePages: +(\\d+)", Path("/proc/self/smaps").read_text())))
-
 asked = use_huge_pages()
-for _ in range(2):
-    objects = [[i] for i in range(200_000)]
-    print(asked, huge(), sum(map(sum, objects)))
+objects = [[i] for i in range(800_000)]
+lines = Path("/proc/self/smaps").read_text().splitlines()
+marked = sum("hg" in line.split() for line in lines if line.startswith("VmFlags"))
+print(asked, marked, sum(map(sum, objects)))
+"""
+
+#: Prints by how many MB the process grows while threads, with chunks of frames, come and go beside objects.
+THREADS = """
+import threading
+from pathlib import Path
+from pykueue.cli.memory import use_huge_pages
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+def deep(number):
+    return number and deep(number - 1)
+
+use_huge_pages()
+kept = [[i] for i in range(800_000)]
+before = resident()
+for _ in range(60):
+    objects = [[i] for i in range(30_000)]
+    thread = threading.Thread(target=deep, args=(400,))
+    thread.start()
+    thread.join()
     del objects
+print(resident() - before)
 """
 
 
-def run() -> list[list[str]]:
-    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    return [line.split() for line in result.stdout.splitlines()]
+def run(program: str) -> list[str]:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="huge pages are asked of Linux")
-def test_objects_are_in_huge_pages_where_modules_are_compiled() -> None:
-    if engine_is_compiled() and (not SETTING.exists() or "[never]" in SETTING.read_text()):
+def test_many_objects_are_in_huge_pages_where_modules_are_compiled() -> None:
+    if engine_is_compiled() and not SETTING.exists():
         pytest.skip("this machine has no transparent huge pages")
-    for asked, huge, total in run():
-        assert asked == str(engine_is_compiled())
-        assert total == str(sum(range(200_000)))
-        if engine_is_compiled():
-            assert int(huge) > 0
+    asked, marked, total = run(PROGRAM)
+    assert asked == str(engine_is_compiled())
+    assert (int(marked) > 0) == engine_is_compiled()
+    assert total == str(sum(range(800_000)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_memory_does_not_grow_while_threads_come_and_go() -> None:
+    (grown,) = run(THREADS)
+    assert float(grown) < 20

@@ -9,6 +9,7 @@ from engine_world import World
 
 from pykueue.engine import DecisionLog, Engine, EngineError, Entry, Requeue
 from pykueue.engine.decision_log import PACKED_TOGETHER
+from pykueue.engine.entry_packing import ObjectEntries
 from pykueue.engine.log_entries import FIRST_KEPT
 from pykueue.engine.story import data, text
 
@@ -201,3 +202,9 @@ def test_fork_records_nothing() -> None:
 def test_engine_without_log_refuses_to_tell() -> None:
     with pytest.raises(EngineError, match="without a DecisionLog"):
         Engine().story("default/train")
+
+
+def test_entries_are_no_work_for_the_cycle_collector() -> None:
+    """Compiled, a Struct would lose what is said of it beside its name, and take up more memory."""
+    assert not ObjectEntries.__struct_config__.gc
+    assert not Entry.__struct_config__.gc

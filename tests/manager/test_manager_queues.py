@@ -556,7 +556,7 @@ def test_the_status_of_many_busy_queues_is_written_slowly_and_comes_out_right(
     story(life)
 
 
-def test_once_workloads_change_no_more_the_status_of_all_queues_comes_out_right_without_delay(
+def test_once_workloads_change_no_more_the_status_of_all_queues_comes_out_right_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pykueue.manager.queues.controller.BURST", 4)

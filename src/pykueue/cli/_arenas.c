@@ -1,54 +1,68 @@
 /* Arenas, from which Python takes the memory of its objects, in huge pages of Linux.
  *
  * An arena is a mebibyte, mapped on its own; a huge page of two is used by the kernel only for memory that begins
- * at a multiple of its size and was mapped as a whole. Hence two arenas are mapped together. The kernel's
- * setting transparent_hugepage decides: with "never" nothing changes. */
+ * at a multiple of its size and was mapped as a whole. Hence two arenas are mapped together, from when there are
+ * many. The kernel's setting transparent_hugepage decides: with "never" nothing changes. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
-#define HUGE_PAGE ((size_t)1 << 21)
+#define ARENA ((size_t)1 << 20)
+#define HUGE_PAGE (2 * ARENA)
+/* Arenas that a process has before it gets any in huge pages: small ones gain no time, and lose half a page. */
+#define FEW 48
 
-/* The part of the last huge page that is not an arena yet. Python's lock is held wherever an arena is made. */
-static char *rest;
-static size_t rest_size;
+/* The second half of the last huge page, and how many arenas there are. Python's lock is held wherever an arena is
+ * made or freed. */
+static char *spare;
+static size_t arenas;
 
-static char *map(size_t size) {
+static void *map(size_t size) {
     void *start = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return start == MAP_FAILED ? NULL : start;
 }
 
-/* Map a huge page as the rest; whether that succeeded. */
-static int map_rest(void) {
+/* A huge page, of which the second half is the spare one; NULL where there is no memory for it. */
+static char *map_pair(void) {
     char *start = map(2 * HUGE_PAGE);
     if (start == NULL) {
-        return 0;
+        return NULL;
     }
     size_t before = -(uintptr_t)start % HUGE_PAGE;
     if (before > 0) {
         munmap(start, before);
     }
-    rest = start + before;
-    rest_size = HUGE_PAGE;
-    munmap(rest + HUGE_PAGE, HUGE_PAGE - before);
-    madvise(rest, HUGE_PAGE, MADV_HUGEPAGE);
-    return 1;
+    start += before;
+    munmap(start + HUGE_PAGE, HUGE_PAGE - before);
+    madvise(start, HUGE_PAGE, MADV_HUGEPAGE);
+    spare = start + ARENA;
+    return start;
 }
 
 static void *new_arena(void *Py_UNUSED(context), size_t size) {
-    if (HUGE_PAGE % size != 0 || (rest_size < size && !map_rest())) {
+    if (size != ARENA) { /* Python also takes the frames of its threads from here, in smaller chunks. */
         return map(size);
     }
-    char *arena = rest;
-    rest += size;
-    rest_size -= size;
+    char *arena = spare;
+    if (arena != NULL) {
+        spare = NULL;
+    } else if (arenas >= FEW) {
+        arena = map_pair();
+    }
+    if (arena == NULL) {
+        arena = map(size);
+    }
+    arenas += arena != NULL;
     return arena;
 }
 
 static void free_arena(void *Py_UNUSED(context), void *arena, size_t size) {
     munmap(arena, size); /* those that Python had mapped before, too: it does the same */
+    if (size == ARENA && arenas > 0) {
+        arenas--;
+    }
 }
 
 static PyObject *use_huge_pages(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none)) {

@@ -12,6 +12,8 @@ from typing import Any
 KEPT = 128
 #: Bytes of the JSON of an object that is kept at most.
 SIZE = 16 * 1024
+#: Kinds of answers that no watch of a manager shows.
+_UNWATCHED = frozenset({"Event", "Lease", "Status"})
 #: Types of the events that show an object.
 _TYPES = {b"ADDED": "ADDED", b"MODIFIED": "MODIFIED", b"DELETED": "DELETED"}
 #: What comes before and after the type of an event.
@@ -26,7 +28,7 @@ class Echoes:
 
     def expect(self, text: bytes, obj: Any) -> None:
         """A write was answered with this object."""
-        if len(text) > SIZE:
+        if len(text) > SIZE or type(obj) is not dict or obj.get("kind") in _UNWATCHED:
             return
         objects = self._objects
         objects[text.removesuffix(b"\n")] = obj

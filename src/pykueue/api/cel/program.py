@@ -42,7 +42,7 @@ _WORDS: Final = (
 _MOST_REMEMBERED, _MOST_REMEMBERED_BYTES = 1024, 2048
 #: Values a program remembers to be true for, by digests of so many bytes: rules compare the names of queues,
 #: and there are thousands of queues with Workloads in a few states each.
-_MOST_HELD, _DIGEST = 32_768, 16
+_MOST_HELD, _DIGEST = 8_192, 16
 #: The format in which equal keys are always the same bytes.
 _PLAIN: Final = 2
 

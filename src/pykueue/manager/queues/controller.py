@@ -2,7 +2,7 @@
 
 Status is written at most once per second and queue, and at once when it was quiet before; where hundreds of
 queues are busy, less often: it is for people and dashboards, and busy queues must not cost a write per job.
-When no Workload changes any more, all of them become right without delay.
+When no Workload changes any more, all of them become right soon.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ INTERVAL = 1.0
 #: Status writes per second of all queues in the long run, and at once, while Workloads change.
 RATE = 50.0
 BURST = 200
-#: Seconds without a change of a Workload after which status is written without that limit.
-QUIET = 2.0
+#: Seconds without a change of a Workload after which that many are written per second.
+QUIET, QUIET_RATE = 2.0, 500.0
 
 
 #: What to look at: a kind, and the namespace and the name of an object.
@@ -57,8 +57,9 @@ class QueueController:
         self._usage_sharing = cluster.configuration.admission_fair_sharing
         self._written: dict[Item, float] = {}
         self._limiter = TokenBucket(clock, RATE, BURST)
-        #: Until when the limit holds, in monotonic seconds.
-        self._limited_until = 0.0
+        self._quiet_limiter = TokenBucket(clock, QUIET_RATE, BURST)
+        #: From when on Workloads have not changed for a while, in monotonic seconds.
+        self._quiet_from = 0.0
         self.controller: Controller[Item] = Controller(
             "queue controller", self.reconcile, clock=clock, workers=workers, wait_for=[cluster.synced]
         )
@@ -111,7 +112,7 @@ class QueueController:
             return
         if before is not None and after is not None and before[0] == after[0]:
             before = None  # the same queues
-        self._limited_until = self._clock.monotonic() + QUIET
+        self._quiet_from = self._clock.monotonic() + QUIET
         for standing in (before, after):
             if standing is not None:
                 self._add_queues(*standing[0])
@@ -295,9 +296,8 @@ class QueueController:
         if informer.get(*key) is None:
             self._written.pop(item, None)
             return
-        limited = self._clock.monotonic() < self._limited_until
-        if limited:
-            await self._limiter.acquire()
+        limiter = self._limiter if self._clock.monotonic() < self._quiet_from else self._quiet_limiter
+        await limiter.acquire()
 
         def step(current: Object) -> Object | None:
             desired = status_of(current)
@@ -307,8 +307,8 @@ class QueueController:
             self._written[item] = self._clock.monotonic()
             return desired
 
-        if await self._writer.update(informer, key, step) is None and limited:
-            self._limiter.give_back()
+        if await self._writer.update(informer, key, step) is None:
+            limiter.give_back()
 
     def _activity(self, cluster_queue: Object) -> Activity:
         return cluster_queue_activity(self._engine, cluster_queue["metadata"]["name"])

@@ -38,9 +38,9 @@ from pykueue.manager.writes import Writer
 
 #: Decisions written at the same time.
 CONCURRENCY = 32
-#: Time between two cycles in a row, in multiples of that of the first; but REST_SECONDS, or as long as it
-#: took where that is more.
-REST_TIMES, REST_SECONDS = 10.0, 0.1
+#: Time by which the next cycle comes later if nothing came of one, in multiples of what that took, and in
+#: seconds at most.
+REST_TIMES, REST_SECONDS = 12.0, 0.1
 #: Shortest time until a cycle that no event asked for, in seconds.
 MIN_WAIT = 0.01
 #: Seconds for which an admission is tried to be written; quota may be another by then.
@@ -223,10 +223,11 @@ class Scheduler:
                     self._decided.popleft().close()
 
     async def _cycle(self, tasks: asyncio.TaskGroup) -> None:
-        """Cycles until nothing is left to look at; after each, other tasks get several times as long.
+        """Cycles until nothing is left to look at; after each, other tasks get as much time as it took.
 
-        What happens meanwhile is then decided on together: under load cycles become fewer, not slower. The
-        engine notices in a cycle that time has passed: what was timed for now gets one in any case.
+        They get several times as much where most of what it looked at still waits. What happens meanwhile is
+        then decided on together: under load cycles become fewer, not slower. The engine notices in a cycle
+        that time has passed: what was timed for now gets one in any case.
         """
         due = self._due is not None and self._clock.time() >= self._due
         while due or self.engine.has_heads():
@@ -257,7 +258,8 @@ class Scheduler:
                         self._carry_out(tasks, self._evict(decision))
                     case Delay():
                         self._record_delay(decision)
-            await self._clock.sleep(max(took, min(REST_TIMES * took, REST_SECONDS)))
+            in_vain = sum(isinstance(decision, Requeue) for decision in decisions) / max(1, len(decisions))
+            await self._clock.sleep(took + min(REST_TIMES * in_vain * took, REST_SECONDS))
         self._set_timer()
 
     def _set_timer(self) -> None:
