@@ -84,8 +84,8 @@ def test_what_thousands_of_queues_hold_for_is_evaluated_once() -> None:
 
     program._compiled = Counting()
     for _ in range(2):
-        for number in range(5000):
+        for number in range(4000):
             for state in ("idle", "busy"):
                 one = {"queue": f"queue-{number}", "state": state}
                 assert program.holds({"self": one, "oldSelf": one})
-    assert evaluated == 5_000
+    assert evaluated == 8_000
