@@ -84,10 +84,10 @@ def extensions() -> list[Extension]:
         "-fcrossjumping",
     ]
     flags.append("-fvisibility=hidden")  # only Python looks names up
+    link_flags = ["-Wl,-z,pack-relative-relocs"] if packs_relocations() else []
     for extension in found:
         extension.extra_compile_args += flags
-        if packs_relocations():
-            extension.extra_link_args.append("-Wl,-z,pack-relative-relocs")
+        extension.extra_link_args += link_flags
     if sys.platform == "linux":
         found.append(Extension("pykueue.cli._arenas", ["src/pykueue/cli/_arenas.c"]))
     return found

@@ -529,6 +529,16 @@ def test_reasons_of_a_long_queue_are_written_slowly_and_do_not_delay_those_of_an
     story(life)
 
 
+async def make_queues_wait(s: Stack, count: int) -> None:
+    """Create LocalQueues, and a job in each that waits; count the writes since the first job."""
+    for number in range(count):
+        await s.apply(QUEUES.rsplit("---", 1)[1].replace("lq", f"lq-{number}"))
+    await s.settle(10)
+    s.transport.writes.clear()
+    for number in range(count):
+        await s.apply(job(f"waits-{number}", 20, queue=f"lq-{number}"))
+
+
 def test_the_status_of_many_busy_queues_is_written_slowly_and_comes_out_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -536,12 +546,7 @@ def test_the_status_of_many_busy_queues_is_written_slowly_and_comes_out_right(
     monkeypatch.setattr("pykueue.manager.queues.controller.RATE", 2.0)
 
     async def life(s: Stack) -> None:
-        for number in range(10):
-            await s.apply(QUEUES.rsplit("---", 1)[1].replace("lq", f"lq-{number}"))
-        await s.settle(10)
-        s.transport.writes.clear()
-        for number in range(10):
-            await s.apply(job(f"waits-{number}", 20, queue=f"lq-{number}"))
+        await make_queues_wait(s, 10)
         await s.settle(1)
         written = (
             s.transport.writes["PATCH localqueues/status"] + s.transport.writes["PATCH clusterqueues/status"]
@@ -556,18 +561,14 @@ def test_the_status_of_many_busy_queues_is_written_slowly_and_comes_out_right(
     story(life)
 
 
-def test_once_workloads_change_no_more_the_status_of_all_queues_comes_out_right_soon(
+def test_the_status_of_all_queues_is_right_soon_after_workloads_stop_changing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pykueue.manager.queues.controller.BURST", 4)
     monkeypatch.setattr("pykueue.manager.queues.controller.RATE", 1.0)
 
     async def life(s: Stack) -> None:
-        for number in range(30):
-            await s.apply(QUEUES.rsplit("---", 1)[1].replace("lq", f"lq-{number}"))
-        await s.settle(10)
-        for number in range(30):
-            await s.apply(job(f"waits-{number}", 20, queue=f"lq-{number}"))
+        await make_queues_wait(s, 30)
         await s.settle(7)
         for number in range(30):
             assert (await s.local_queue(f"lq-{number}"))["status"]["pendingWorkloads"] == 1

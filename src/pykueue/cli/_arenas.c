@@ -72,7 +72,7 @@ static PyObject *use_huge_pages(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(n
 }
 
 static PyMethodDef functions[] = {
-    {"use_huge_pages", use_huge_pages, METH_NOARGS, "Ask the kernel for huge pages for all objects from now on."},
+    {"use_huge_pages", use_huge_pages, METH_NOARGS, "Ask the kernel for huge pages for the objects of a large process."},
     {NULL, NULL, 0, NULL},
 };
 

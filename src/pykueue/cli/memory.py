@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def use_huge_pages() -> bool:
-    """Ask Linux for huge pages for all objects that are made from now on; whether that can be asked for.
+    """Ask Linux for huge pages once the process has many objects; whether that can be asked for.
 
-    A large process spends a tenth of its time on finding the pages of its objects. Only an installation with
+    A large process spends up to a tenth of its CPU time on address translation. Only an installation with
     compiled modules can ask (docs/decisions/0024-huge-pages.md).
     """
     try:

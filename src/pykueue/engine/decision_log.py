@@ -349,26 +349,23 @@ def _fields(obj: kueue.Workload) -> _Fields:
 def _differing(before: _Fields, after: _Fields) -> list[tuple[str, str, str]]:
     """(name, before, after) of each field that differs; a value is empty where there is no such field."""
     found: list[tuple[str, str, str]] = []
-    common = 0
     for at in range(0, len(after), 2):
         name, value = after[at], after[at + 1]
-        # Most fields are where they were.
-        old = at if at < len(before) and before[at] == name else _place(before, name)
+        old = _place(before, name, at)
         if old < 0:
             found.append((name, "", value))
-            continue
-        common += 2
-        if before[old + 1] != value:
+        elif before[old + 1] != value:
             found.append((name, before[old + 1], value))
-    if common < len(before):
-        for at in range(0, len(before), 2):
-            if _place(after, before[at]) < 0:
-                found.append((before[at], before[at + 1], ""))
+    for at in range(0, len(before), 2):
+        if _place(after, before[at], at) < 0:
+            found.append((before[at], before[at + 1], ""))
     return found
 
 
-def _place(fields: _Fields, name: str) -> int:
-    """Where a field is; -1 where there is none of that name."""
+def _place(fields: _Fields, name: str, likely: int = 0) -> int:
+    """The index of a field; -1 if there is none of that name. Most fields are at the `likely` one."""
+    if likely < len(fields) and fields[likely] == name:
+        return likely
     for at in range(0, len(fields), 2):
         if fields[at] == name:
             return at

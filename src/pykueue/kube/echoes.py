@@ -1,7 +1,7 @@
-"""What a client's own writes brought: its watches show each of these objects once more.
+"""The objects that the API server returned for a client's own writes: its watches deliver each of them again.
 
-An object whose JSON is the same, byte for byte, is not decoded again, which takes as long as all that a cache
-does with an event of its own write.
+An event whose object has the same JSON, byte for byte, is not decoded a second time. For an event that the
+cache has taken in already, from the answer to the write, decoding is most of the work.
 """
 
 from __future__ import annotations
