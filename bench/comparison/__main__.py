@@ -77,6 +77,15 @@ def main() -> int:
     parser.add_argument("--minimal", action="store_true", help="Kueue's program minimalkueue as its manager")
     parser.add_argument("--runner", type=Path, help="the program of Kueue's load runner")
     parser.add_argument("--load-qps", type=float, help="writes per second of the load; the runner has 1000")
+    parser.add_argument(
+        "--slower",
+        type=int,
+        choices=range(1, 11),
+        metavar="TIMES",
+        default=1,
+        help="1 to 10: multiply the load's times and divide its limits of requests, so that each request has "
+        "so many times as much of the cores",
+    )
     parser.add_argument("--generator", type=Path, help="a file of its generator, which it plays instead")
     parser.add_argument("--in-memory", action="store_true", help="a server without its durable store")
     parser.add_argument("--plain-http", action="store_true", help="a server without TLS")
@@ -87,11 +96,16 @@ def main() -> int:
         return 0
     if options.runner is not None and options.shape == "topology":
         parser.error("Kueue's runner has no nodes: it plays baseline and large")
+    own = partial(own_load, slower=options.slower)
+    if options.load_qps is not None:
+        own = partial(own, qps=options.load_qps / options.slower)
+    if options.generator is not None and options.slower > 1:
+        parser.error("--slower: the times in a file of the generator stay as they are")
     managers: dict[str, tuple[Manager, Load]] = {
-        "pykueue": (own_manager, partial(own_load, qps=options.load_qps)),
+        "pykueue": (own_manager, own),
         "kueue": (
             partial(kueue_manager, qps=options.qps),
-            partial(own_load, releases=True, qps=options.load_qps),
+            partial(own, releases=True),
         ),
     }
     if options.minimal:
@@ -99,7 +113,7 @@ def main() -> int:
     if options.only:
         managers = {options.only: managers[options.only]}
     if options.runner is not None:
-        runner = partial(runner_load, program=options.runner, file=options.generator)
+        runner = partial(runner_load, program=options.runner, file=options.generator, slower=options.slower)
         managers = {name: (manager, runner) for name, (manager, _) in managers.items()}
     print(" " * 16 + "".join(f"{title:>{max(10, len(title) + 2)}}" for title in FIGURES.values()), flush=True)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in managers}

@@ -23,14 +23,20 @@ PATIENCE = 3600
 
 
 def runner_load(
-    kubeconfig: Path, folder: Path, shape: str, scale: float, program: Path, file: Path | None = None
+    kubeconfig: Path,
+    folder: Path,
+    shape: str,
+    scale: float,
+    program: Path,
+    file: Path | None = None,
+    slower: int = 1,
 ) -> dict[str, Any]:
-    """Have the runner play a shape, or a file of its generator; what it recorded."""
+    """Have the runner play a shape, so many times as slowly, or a file of its generator; what it recorded."""
     configuration = folder / "generator.yaml"
-    configuration.write_text(file.read_text() if file else yaml.safe_dump(generator(shape, scale)))
+    configuration.write_text(file.read_text() if file else yaml.safe_dump(generator(shape, scale, slower)))
     summary, states = folder / "summary.yaml", folder / "wlStates.csv"
     command = [str(program), "--o", str(folder), "--generatorConfig", str(configuration)]
-    command += ["--qps", str(QPS), "--burst", str(BURST), "--timeout", f"{PATIENCE}s"]
+    command += ["--qps", str(QPS // slower), "--burst", str(BURST // slower), "--timeout", f"{PATIENCE}s"]
     with (folder / "runner.log").open("wb") as log:
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -65,8 +71,8 @@ def runner_load(
     }
 
 
-def generator(shape: str, scale: float) -> dict[str, Any]:
-    """The runner's configuration of a shape, scaled as `bench.engine.shapes` scales it."""
+def generator(shape: str, scale: float, slower: int = 1) -> dict[str, Any]:
+    """The runner's configuration of a shape, scaled as `bench.engine.shapes` scales and slows it."""
     if shape == "baseline":
         cohorts, queues, classes = 5, 6, shapes.scaled(scale)
     else:
@@ -74,8 +80,10 @@ def generator(shape: str, scale: float) -> dict[str, Any]:
     sets = [
         {
             "count": count,
-            "creationIntervalMs": every,
-            "workloads": [{"className": kind, "runtimeMs": runs, "priority": priority, "request": str(cpu)}],
+            "creationIntervalMs": every * slower,
+            "workloads": [
+                {"className": kind, "runtimeMs": runs * slower, "priority": priority, "request": str(cpu)}
+            ],
         }
         for kind, count, every, cpu, runs, priority in classes
     ]

@@ -312,14 +312,18 @@ class Load:
 
 
 async def play(
-    kubeconfig: Path, name: str, scale: float, releases: bool, qps: float | None = None
+    kubeconfig: Path, name: str, scale: float, releases: bool, qps: float | None = None, slower: int = 1
 ) -> Figures:
-    """One run against the server of a kubeconfig; `qps` limits the writes per second."""
+    """One run against the server of a kubeconfig.
+
+    `qps` limits the writes per second, `slower` multiplies all times of the shape.
+    """
     transport, wire, clock = await connect(kubeconfig), Wire(kubeconfig), Clock()
     limiter = None if qps is None else TokenBucket(clock, qps, int(2 * qps))
     try:
         await wire.open(WORKERS)
-        load = Load(Client(transport, clock=clock), wire, SHAPES[name](scale), releases, limiter)
+        shape = shapes.slowed(SHAPES[name](scale), slower)
+        load = Load(Client(transport, clock=clock), wire, shape, releases, limiter)
         await load.set_up()
         return await load.run()
     finally:
@@ -334,8 +338,11 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--releases", action="store_true", help="give back the quota of preempted Workloads")
     parser.add_argument("--qps", type=float, help="limit of writes per second; twice as many come at once")
+    parser.add_argument("--slower", type=int, default=1, help="multiply all times of the shape")
     options = parser.parse_args()
-    run = play(options.kubeconfig, options.shape, options.scale, options.releases, options.qps)
+    run = play(
+        options.kubeconfig, options.shape, options.scale, options.releases, options.qps, options.slower
+    )
     figures = uvloop.run(run)
     print(json.dumps({name: getattr(figures, name) for name in Figures.__slots__}))
 

@@ -145,9 +145,11 @@ def own_load(
     scale: float,
     releases: bool = False,
     qps: float | None = None,
+    slower: int = 1,
 ) -> dict[str, Any]:
-    """The load of this benchmark, in a separate process; `releases` and `qps` as there."""
+    """The load of this benchmark, in a separate process; `releases`, `qps` and `slower` as there."""
     command = [sys.executable, "-m", "bench.end_to_end.load", str(kubeconfig), shape, "--scale", str(scale)]
+    command += ["--slower", str(slower)]
     command += ["--releases"] if releases else []
     command += ["--qps", str(qps)] if qps is not None else []
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

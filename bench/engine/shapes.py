@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from heapq import merge
 
 from pykueue.api import kueue
@@ -54,6 +55,12 @@ def _cohorts(
             setup.append(objects.local_queue(queue, queue))
             streams += [_stream(queue, *each) for each in classes]
     return Shape(name, setup, merge(*streams, key=lambda arrival: arrival.at))
+
+
+def slowed(shape: Shape, times: int) -> Shape:
+    """The same load so many times as slowly: workloads come later and run longer."""
+    arrivals = (replace(each, at=each.at * times, runs=each.runs * times) for each in shape.arrivals)
+    return replace(shape, arrivals=arrivals)
 
 
 def scaled(scale: float) -> list[Class]:

@@ -45,3 +45,14 @@ def test_kueues_load_runner_is_given_the_loads_of_the_benchmark(
     assert sum(count for count, _ in sets) == queues
     total = sum(count * one["count"] for count, each in sets for one in each["workloadsSets"])
     assert total == workloads == len(list(SHAPES[shape](1.0).arrivals))
+
+
+def test_a_load_can_be_played_slower() -> None:
+    arrivals, slowed = list(shapes.large(0.1).arrivals), list(shapes.slowed(shapes.large(0.1), 3).arrivals)
+    assert [(3 * each.at, 3 * each.runs) for each in arrivals] == [(each.at, each.runs) for each in slowed]
+    sets, slowed_sets = (
+        generator("large", 0.1, slower)["cohorts"][0]["queuesSets"][0]["workloadsSets"] for slower in (1, 3)
+    )
+    for one, other in zip(sets, slowed_sets, strict=True):
+        assert other["creationIntervalMs"] == 3 * one["creationIntervalMs"]
+        assert other["workloads"][0]["runtimeMs"] == 3 * one["workloads"][0]["runtimeMs"]

@@ -36,7 +36,7 @@ INTERVAL = 1.0
 RATE = 50.0
 BURST = 200
 #: Seconds without a change of a Workload after which that many are written per second.
-QUIET, QUIET_RATE = 2.0, 500.0
+QUIET, QUIET_RATE = 1.0, 1000.0
 
 
 #: What to look at: a kind, and the namespace and the name of an object.
