@@ -96,11 +96,11 @@ def main() -> int:
         return 0
     if options.runner is not None and options.shape == "topology":
         parser.error("Kueue's runner has no nodes: it plays baseline and large")
+    if options.generator is not None and options.slower > 1:
+        parser.error("--slower: the times in a file of the generator stay as they are")
     own = partial(own_load, slower=options.slower)
     if options.load_qps is not None:
         own = partial(own, qps=options.load_qps / options.slower)
-    if options.generator is not None and options.slower > 1:
-        parser.error("--slower: the times in a file of the generator stay as they are")
     managers: dict[str, tuple[Manager, Load]] = {
         "pykueue": (own_manager, own),
         "kueue": (

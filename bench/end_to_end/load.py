@@ -311,18 +311,12 @@ class Load:
             await asyncio.sleep(0.01 if status == 409 else TOO_MANY)
 
 
-async def play(
-    kubeconfig: Path, name: str, scale: float, releases: bool, qps: float | None = None, slower: int = 1
-) -> Figures:
-    """One run against the server of a kubeconfig.
-
-    `qps` limits the writes per second, `slower` multiplies all times of the shape.
-    """
+async def play(kubeconfig: Path, shape: Shape, releases: bool, qps: float | None = None) -> Figures:
+    """One run against the server of a kubeconfig; `qps` limits the writes per second."""
     transport, wire, clock = await connect(kubeconfig), Wire(kubeconfig), Clock()
     limiter = None if qps is None else TokenBucket(clock, qps, int(2 * qps))
     try:
         await wire.open(WORKERS)
-        shape = shapes.slowed(SHAPES[name](scale), slower)
         load = Load(Client(transport, clock=clock), wire, shape, releases, limiter)
         await load.set_up()
         return await load.run()
@@ -340,10 +334,8 @@ def main() -> None:
     parser.add_argument("--qps", type=float, help="limit of writes per second; twice as many come at once")
     parser.add_argument("--slower", type=int, default=1, help="multiply all times of the shape")
     options = parser.parse_args()
-    run = play(
-        options.kubeconfig, options.shape, options.scale, options.releases, options.qps, options.slower
-    )
-    figures = uvloop.run(run)
+    shape = shapes.slowed(SHAPES[options.shape](options.scale), options.slower)
+    figures = uvloop.run(play(options.kubeconfig, shape, options.releases, options.qps))
     print(json.dumps({name: getattr(figures, name) for name in Figures.__slots__}))
 
 
